@@ -1,0 +1,1 @@
+"""Isthmus: one control plane for every machine an institute owns."""

@@ -1,0 +1,26 @@
+"""Time as data. Decisions take `now` as an argument; only the edges of the program call `utcnow`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def utcnow() -> datetime:
+    """The present moment, with its zone."""
+    return datetime.now(UTC)
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds, as all times in objects are written."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Read RFC 3339. A time without a zone is refused: nobody could tell what it means."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time; write it like 2026-01-31T18:00:00Z") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; add Z for UTC or an offset such as +01:00")
+    return moment.astimezone(UTC)

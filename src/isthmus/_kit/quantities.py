@@ -1,0 +1,48 @@
+"""Amounts as Kubernetes writes them: `500m` of a cpu, `4Gi` of memory. Kept as whole numbers of the small unit."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+_BYTES = {
+    "": 1, "B": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
+    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes of `512`, `100M`, `4Gi`."""
+    match = _NUMBER.fullmatch(str(text).strip())
+    if not match or match[2] not in _BYTES:
+        raise ValueError(f"{text!r} is not an amount of memory; write it like 512Mi, 4Gi or 2G")
+    return int(Decimal(match[1]) * _BYTES[match[2]])
+
+
+def parse_cpus(text: str | int | float) -> int:
+    """Thousandths of a cpu of `2`, `0.5` or `500m`."""
+    match = _NUMBER.fullmatch(str(text).strip())
+    if not match or match[2] not in ("", "m"):
+        raise ValueError(f"{text!r} is not a number of cpus; write it like 2, 0.5 or 500m")
+    try:
+        number = Decimal(match[1])
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number of cpus") from None
+    return int(number if match[2] else number * 1000)
+
+
+def format_bytes(count: float) -> str:
+    """`1536` becomes `1.5Ki`."""
+    size = float(count)
+    for unit in ("", "Ki", "Mi", "Gi", "Ti"):
+        if abs(size) < 1024:
+            return f"{size:.4g}{unit}"
+        size /= 1024
+    return f"{size:.4g}Pi"
+
+
+def format_cpus(milli: int) -> str:
+    """`1500` becomes `1500m`, `2000` becomes `2`."""
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"

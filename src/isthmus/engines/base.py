@@ -1,0 +1,236 @@
+"""The engine contract: what runs work, seen alike by everybody.
+
+A driver validates cheaply, never sleeps and never retries in hiding. Its every effect is idempotent:
+
+- **submit** is keyed by the run's id. The engine looks for that id before it starts anything, so that it may be
+  called again after a crash, a lost reply or a time-out, and never starts a second run.
+- **observe** answers `None` only when the engine answered and has no such run. When it could not find out, it
+  raises `SiteUnavailable`: unknown is not gone.
+- **cancel** asks for the end and returns; the end is seen by observing.
+- **changes** yields ids whose observation may be new. It may yield too many, and never too few for longer than
+  the driver's own interval; on opening it yields every run the engine knows.
+
+`testing/engines.py` is this contract as a suite; every driver passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
+from isthmus.resources.trees import TreeFile
+
+
+class RunState(StrEnum):
+    """Where a run is, in the words every engine is translated to."""
+
+    UNKNOWN = "Unknown"
+    """The engine named a state that we have no word for; nothing is concluded from it."""
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    ENDED = "Ended"
+
+
+class EndReason(StrEnum):
+    """Why a run ended, where the engine can tell."""
+
+    COMPLETED = "Completed"
+    """By itself; the exit code says how."""
+    CANCELLED = "Cancelled"
+    """Because we asked."""
+    TIME_LIMIT = "TimeLimit"
+    OUT_OF_MEMORY = "OutOfMemory"
+    START_FAILED = "StartFailed"
+    """Never began: program not found, files could not be staged."""
+    NODE_LOST = "NodeLost"
+    """The machine went down or was restarted under it."""
+    SUPERVISOR_LOST = "SupervisorLost"
+    """Whatever watched over it was killed; how it ended is not known."""
+
+
+class Stream(StrEnum):
+    """Which output."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Under whom a run runs: an account's name, or numbers. Never root."""
+
+    user: str | None = None
+    uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One try of one job, as an engine needs to know it."""
+
+    id: str
+    """`<uid of the job>.<attempt>`; unique for all time."""
+    namespace: str
+    job: str
+    command: tuple[str, ...] = ()
+    script: str | None = None
+    args: tuple[str, ...] = ()
+    image: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    separate_streams: bool = False
+    milli_cpus: int = 1000
+    memory_bytes: int = 0
+    """0: no limit of its own."""
+    time_limit: float | None = None
+    nodes: int = 1
+    tasks: int = 1
+    devices: Mapping[str, int] = field(default_factory=dict)
+    priority: int = 0
+    account: Account = field(default_factory=Account)
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage:
+    """What a run used."""
+
+    elapsed_seconds: float | None = None
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    energy_joules: float | None = None
+    energy_source: str | None = None
+    """`rapl`, `hwmon`, `engine`, or `estimated`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an engine says of a run."""
+
+    state: RunState
+    engine_id: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: EndReason | None = None
+    message: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    usage: RunUsage | None = None
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Which units of each class it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do by itself; what it cannot, the control plane does or refuses."""
+
+    queues: bool = False
+    """Keeps a queue of its own: work is sent at once and waits there. Otherwise work is sent when there is room."""
+    multi_node: bool = False
+    images: bool = False
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is there."""
+
+    version: str = ""
+    capacity: Capacity = field(default_factory=Capacity)
+    nodes: tuple[SiteNode, ...] = ()
+    queues: tuple[SiteQueue, ...] = ()
+    features: Mapping[str, str] = field(default_factory=dict)
+    """Such as `memory-limit: cgroup v1`; shown in the site's status and by `isthmus doctor`."""
+
+
+class FileSource(Protocol):
+    """The folder sent along with a run."""
+
+    @property
+    def files(self) -> Sequence[TreeFile]:
+        """What is in it; paths are checked."""
+        ...
+
+    def path_of(self, file: TreeFile) -> Path:
+        """Where the content lies on this machine, to be copied and not to be changed."""
+        ...
+
+
+class FileSink(Protocol):
+    """Where files of a run are brought back to."""
+
+    async def add(self, path: str, source: Path, mode: int) -> None:
+        """Keep a copy of one regular file under a relative path."""
+        ...
+
+    async def add_link(self, path: str, target: str) -> None:
+        """Keep a symbolic link that stays inside the folder."""
+        ...
+
+
+class Engine(Protocol):
+    """What runs work at one site."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do by itself."""
+        ...
+
+    async def open(self) -> None:
+        """Connect. Runs that were started earlier are found again."""
+        ...
+
+    async def close(self) -> None:
+        """Let go. Runs go on."""
+        ...
+
+    async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
+        """Look what is there; raises SiteUnavailable."""
+        ...
+
+    def check(self, run: Run) -> None:
+        """Refuse, without asking anybody, what can never work here; raises EngineRefused."""
+        ...
+
+    async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
+        """Start the run, or find it if it was started before; raises EngineRefused, SiteUnavailable."""
+        ...
+
+    async def observe(self, run_id: str) -> Observation | None:
+        """What is known of a run; None: the engine has no such run."""
+        ...
+
+    def changes(self) -> AsyncIterator[set[str]]:
+        """Ids of runs whose observation may be new, as it happens."""
+        ...
+
+    async def cancel(self, run_id: str, *, grace: float = 5.0) -> None:
+        """Ask for the end of the whole process tree: terminate, and kill after `grace` seconds."""
+        ...
+
+    async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
+        """Bring back the files that match, after the end; a sentence for each match that was not kept."""
+        ...
+
+    async def tidy(self, run_id: str) -> None:
+        """After collecting: free the working folder. Log and record stay."""
+        ...
+
+    async def forget(self, run_id: str) -> None:
+        """Remove everything of an ended run. A run that is still going is not touched."""
+        ...
+
+    async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`; empty at the present end. Raises NotFound if there is no such run."""
+        ...
+
+    async def log_size(self, run_id: str, stream: Stream) -> int:
+        """How long the log is now."""
+        ...
+
+    async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Return when the log may be longer than `offset` or the run may have ended, at the latest after `timeout`."""
+        ...

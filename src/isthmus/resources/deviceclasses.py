@@ -1,0 +1,75 @@
+"""DeviceClass: a kind of board or accelerator, and how each driver asks for it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from .meta import Condition, Model, Resource
+
+
+class PowerModel(Model):
+    """Watts of one unit, for estimates where there is no meter."""
+
+    idle_watts: float = Field(default=0, ge=0)
+    busy_watts: float = Field(ge=0)
+
+
+class LocalDevice(Model):
+    """How the local driver finds and hands out units: device files, and variables that name the units."""
+
+    paths: list[str] = Field(default_factory=list, description="patterns such as /dev/akida*; each match is a unit")
+    share: list[str] = Field(default_factory=list, description="device files every user of the class needs")
+    env: dict[str, str] = Field(
+        default_factory=dict, description="variables to set; {units} becomes 0,1 and {paths} the device files"
+    )
+
+    @field_validator("paths", "share")
+    @classmethod
+    def _device_files(cls, paths: list[str]) -> list[str]:
+        for path in paths:
+            if not path.startswith("/dev/") or ".." in path.split("/"):
+                raise ValueError(f"{path!r} must be below /dev")
+        return paths
+
+
+class SlurmDevice(Model):
+    """How Slurm asks for it."""
+
+    gres: str = Field(description="such as gpu:a100 or board:akida", max_length=256)
+
+
+class KubernetesDevice(Model):
+    """How Kubernetes asks for it."""
+
+    resource: str | None = Field(default=None, description="extended resource, such as nvidia.com/gpu")
+    node_labels: dict[str, str] = Field(default_factory=dict)
+
+
+class DeviceClassSpec(Model):
+    """What is wanted."""
+
+    vendor: str = ""
+    architecture: str = ""
+    description: str = ""
+    power: PowerModel | None = None
+    local: LocalDevice | None = None
+    slurm: SlurmDevice | None = None
+    kubernetes: KubernetesDevice | None = None
+
+
+class DeviceClassStatus(Model):
+    """What was seen: how many there are at each site."""
+
+    sites: dict[str, int] = Field(default_factory=dict)
+    total: int = 0
+    conditions: list[Condition] = Field(default_factory=list)
+
+
+class DeviceClass(Resource):
+    """A kind of board or accelerator."""
+
+    kind: Literal["DeviceClass"] = "DeviceClass"
+    spec: DeviceClassSpec = Field(default_factory=DeviceClassSpec)
+    status: DeviceClassStatus = Field(default_factory=DeviceClassStatus)

@@ -1,0 +1,49 @@
+"""Field types that several kinds share: durations and amounts, checked at the border, kept as written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from isthmus._kit.durations import parse_duration
+from isthmus._kit.quantities import parse_bytes, parse_cpus
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"{value!r} has no unit; write {value}s for seconds or {value}m for minutes")
+    if isinstance(value, str) and parse_duration(value) > 10 * 366 * 86400:
+        raise ValueError(f"{value!r} is longer than ten years")
+    return value
+
+
+def _cpus(value: Any) -> Any:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        if not 0 < parse_cpus(value) <= 10**9:
+            raise ValueError("must be more than 0 and at most a million")
+        return str(value).strip()
+    return value
+
+
+def _memory(value: Any) -> Any:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        if not 0 < parse_bytes(value) <= 2**60:
+            raise ValueError("must be more than 0 and at most 1024Pi")
+        return str(value).strip()
+    return value
+
+
+Duration = Annotated[
+    str, BeforeValidator(_duration), Field(description="90s, 1h30m, 2d, 01:30:00 or PT1H30M", max_length=64)
+]
+Cpus = Annotated[
+    str,
+    BeforeValidator(_cpus),
+    Field(description="2, 0.5 or 500m", max_length=32, json_schema_extra={"x-kubernetes-int-or-string": True}),
+]
+Memory = Annotated[
+    str,
+    BeforeValidator(_memory),
+    Field(description="512Mi, 4Gi or 2G", max_length=32, json_schema_extra={"x-kubernetes-int-or-string": True}),
+]

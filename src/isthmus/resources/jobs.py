@@ -1,0 +1,362 @@
+"""Job: work that runs to completion, once per try, anywhere.
+
+The spec says what is wanted and never which engine does it. The status says what was seen. After a job is
+accepted only `intent`, `priority`, `deadline`, `retries` and `ttlAfterFinished` may change: the rest has been
+promised to an engine.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from isthmus._kit.durations import parse_duration
+from isthmus._kit.quantities import parse_bytes, parse_cpus
+
+from .expressions import parse_expression
+from .fields import Cpus, Duration, Memory
+from .meta import Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
+from .states import JobPhase
+
+DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
+Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ARRAY_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+MAX_ARRAY = 100_000
+MUTABLE = frozenset({"intent", "priority", "deadline", "retries", "ttlAfterFinished"})
+
+# Labels and a finalizer that the platform itself puts on jobs.
+ARRAY_LABEL = "isthmus.dev/array"
+INDEX_LABEL = "isthmus.dev/array-index"
+RUN_FINALIZER = "isthmus.dev/run"
+
+
+class Intent(StrEnum):
+    """What the owner wants of the job now."""
+
+    RUN = "Run"
+    HOLD = "Hold"
+    CANCEL = "Cancel"
+
+
+class DependencyCondition(StrEnum):
+    """What must be true of the other job before this one starts."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    FINISHED = "Finished"
+    STARTED = "Started"
+
+
+class Streams(StrEnum):
+    """Whether standard error goes into the log in its true order, or into a stream of its own."""
+
+    MERGED = "Merged"
+    SEPARATE = "Separate"
+
+
+class EnvVar(Model):
+    """One environment variable."""
+
+    name: str = Field(max_length=256)
+    value: str = Field(default="", max_length=131_072)
+
+    @field_validator("name")
+    @classmethod
+    def _named(cls, name: str) -> str:
+        if not _ENV_NAME.fullmatch(name):
+            raise ValueError("must consist of letters, digits and _ and not begin with a digit")
+        if name.startswith("ISTHMUS_"):
+            raise ValueError("names that begin with ISTHMUS_ are set by the platform; choose another")
+        return name
+
+    @field_validator("value")
+    @classmethod
+    def _no_nul(cls, value: str) -> str:
+        if "\0" in value:
+            raise ValueError("must not contain a NUL character")
+        return value
+
+
+class DeviceRequest(Model):
+    """So many units of one class of device."""
+
+    class_: ShortName = Field(alias="class", description="name of a DeviceClass")
+    count: int = Field(default=1, ge=1, le=10_000)
+
+
+class Resources(Model):
+    """What each task needs (cpus, memory, devices are per task), and how many tasks on how many nodes."""
+
+    cpus: Cpus = "1"
+    memory: Memory | None = Field(default=None, description="limit and reservation; none means the site's default")
+    devices: list[DeviceRequest] = Field(default_factory=list, max_length=16)
+    nodes: int = Field(default=1, ge=1, le=100_000)
+    tasks: int = Field(default=1, ge=1, le=1_000_000)
+    time_limit: Duration | None = Field(default=None, description="the job is ended after this long")
+
+    @field_validator("devices")
+    @classmethod
+    def _once(cls, devices: list[DeviceRequest]) -> list[DeviceRequest]:
+        names = [d.class_ for d in devices]
+        if len(set(names)) != len(names):
+            raise ValueError("names a class twice; add the counts up")
+        return devices
+
+    @property
+    def milli_cpus(self) -> int:
+        """Thousandths of a cpu over all tasks."""
+        return parse_cpus(self.cpus) * self.tasks
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes over all tasks; 0 when none is asked for."""
+        return parse_bytes(self.memory) * self.tasks if self.memory else 0
+
+    @property
+    def seconds(self) -> float | None:
+        """The time limit in seconds."""
+        return parse_duration(self.time_limit) if self.time_limit else None
+
+
+class Files(Model):
+    """The folder sent along: a tree of content-addressed files, uploaded before the job is created."""
+
+    tree: Digest = Field(description="digest of the tree document, see the files API")
+    bytes: int = Field(default=0, ge=0)
+    count: int = Field(default=0, ge=0)
+
+
+class Array(Model):
+    """The job many times over, each with its own index in ISTHMUS_ARRAY_INDEX."""
+
+    indices: str = Field(description="0-99, 1,3,5 or 0-100:10", max_length=4096)
+    limit: int | None = Field(default=None, ge=1, description="how many may be active at once")
+
+    @field_validator("indices")
+    @classmethod
+    def _indices(cls, text: str) -> str:
+        expand_indices(text)
+        return text
+
+
+class Dependency(Model):
+    """Another job of the same tenant, and what must be true of it."""
+
+    job: Name
+    condition: DependencyCondition = DependencyCondition.SUCCEEDED
+
+
+class Retries(Model):
+    """How often a failed try is repeated, and how long to wait before each."""
+
+    limit: int = Field(default=0, ge=0, le=1000)
+    backoff: Duration = Field(default="10s", description="before the first repetition; doubles each time")
+    max_backoff: Duration = "10m"
+    exit_codes: list[int] | None = Field(
+        default=None, description="repeat only after these; none means after any failure", max_length=256
+    )
+
+
+class Placement(Model):
+    """Where the job may run. Everything named must hold."""
+
+    sites: list[Name] = Field(default_factory=list, max_length=256, description="any of these; none means any")
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, description="labels the site must carry")
+    expression: str | None = Field(
+        default=None, max_length=4096, description="over the site's labels: location == IT and price < 2"
+    )
+
+    @field_validator("expression")
+    @classmethod
+    def _parses(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_expression(text)
+        return text
+
+
+class JobSpec(Model):
+    """What is wanted."""
+
+    command: list[str] | None = Field(default=None, description="program and arguments, run without a shell")
+    script: str | None = Field(
+        default=None,
+        max_length=1_048_576,
+        description="a whole script; its first line may name the interpreter",
+    )
+    args: list[str] = Field(default_factory=list, description="arguments of the script")
+    image: str | None = Field(default=None, max_length=512, description="container image, where the site runs images")
+    files: Files | None = None
+    outputs: list[str] = Field(default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv")
+    env: list[EnvVar] = Field(default_factory=list, max_length=1024)
+    streams: Streams = Streams.MERGED
+    resources: Resources = Field(default_factory=Resources)
+    array: Array | None = None
+    dependencies: list[Dependency] = Field(default_factory=list, max_length=1024)
+    retries: Retries = Field(default_factory=Retries)
+    deadline: Time | None = Field(default=None, description="when the result is wanted")
+    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="higher goes first")
+    placement: Placement = Field(default_factory=Placement)
+    intent: Intent = Intent.RUN
+    ttl_after_finished: Duration | None = Field(default=None, description="delete the job this long after its end")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_to_run(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            command, script = data.get("command"), data.get("script")
+            if (command is None) == (script is None):
+                raise ValueError("give exactly one of command (a list of words) and script (a text)")
+            if command is not None and data.get("args"):
+                raise ValueError("args belong to a script; append them to command")
+        return data
+
+    @field_validator("command")
+    @classmethod
+    def _runnable(cls, command: list[str] | None) -> list[str] | None:
+        if command is not None:
+            if not command or not command[0]:
+                raise ValueError("must name a program")
+            _check_words(command)
+        return command
+
+    @field_validator("script")
+    @classmethod
+    def _not_empty(cls, script: str | None) -> str | None:
+        if script is not None:
+            if not script.strip():
+                raise ValueError("is empty")
+            _check_words([script], limit=1_048_576)
+        return script
+
+    @field_validator("args")
+    @classmethod
+    def _args(cls, args: list[str]) -> list[str]:
+        _check_words(args)
+        return args
+
+    @field_validator("outputs")
+    @classmethod
+    def _inside(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            if not pattern or pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern:
+                raise ValueError(f"{pattern!r} must be a pattern below the job's own folder, such as out/*.csv")
+        return patterns
+
+    @field_validator("dependencies")
+    @classmethod
+    def _distinct(cls, dependencies: list[Dependency]) -> list[Dependency]:
+        names = [d.job for d in dependencies]
+        if len(set(names)) != len(names):
+            raise ValueError("names a job twice")
+        return dependencies
+
+
+class Usage(Model):
+    """What the run used. `energySource` says how the energy is known: rapl, hwmon, engine, or estimated."""
+
+    elapsed_seconds: float | None = None
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    energy_joules: float | None = None
+    energy_source: str | None = None
+
+
+class Outputs(Model):
+    """What the run left: a tree of content-addressed files."""
+
+    tree: Digest
+    bytes: int
+    count: int
+    skipped: list[str] | None = Field(default=None, description="matched, but not kept, and why")
+
+
+class ResolvedDependency(Model):
+    """A dependency once its job was seen: kept by uid, so that a later job of the same name does not count."""
+
+    job: str
+    uid: str
+    satisfied: bool = False
+
+
+class ArrayStatus(Model):
+    """How many elements are in which state."""
+
+    total: int = 0
+    created: int = 0
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class JobStatus(Model):
+    """What was seen."""
+
+    phase: JobPhase = JobPhase.PENDING
+    reason: str | None = Field(default=None, description="one word a program may test for")
+    message: str | None = Field(default=None, description="why, in a sentence")
+    attempt: int = Field(default=0, description="counts the tries, from 0")
+    site: str | None = None
+    engine_id: str | None = Field(default=None, description="what the engine itself calls it")
+    devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
+    submitted_at: Time | None = None
+    placed_at: Time | None = None
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    retry_at: Time | None = Field(default=None, description="not tried again before this")
+    exit_code: int | None = None
+    signal: str | None = Field(default=None, description="name of the signal that ended it, such as SIGKILL")
+    usage: Usage | None = None
+    outputs: Outputs | None = None
+    array: ArrayStatus | None = None
+    dependencies: list[ResolvedDependency] | None = None
+    conditions: list[Condition] = Field(default_factory=list)
+    observed_generation: int | None = None
+
+
+class Job(Resource):
+    """Work that runs to completion."""
+
+    kind: Literal["Job"] = "Job"
+    spec: JobSpec
+    status: JobStatus = Field(default_factory=JobStatus)
+
+    @property
+    def run_id(self) -> str:
+        """What identifies this try for all time: the engine is asked for it before anything is sent."""
+        return f"{self.uid}.{self.status.attempt}"
+
+
+def uid_of_run(run_id: str) -> str:
+    """The uid of the job that a run belongs to."""
+    return run_id.rpartition(".")[0]
+
+
+def expand_indices(text: str) -> list[int]:
+    """The sorted indices of `0-99`, `1,3,5`, `0-100:10`."""
+    found: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        match = _ARRAY_PART.fullmatch(part)
+        if not match or len(part) > 32:
+            raise ValueError(f"{part!r} is not an index or a range; write 0-99, 1,3,5 or 0-100:10")
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if last < first or step < 1:
+            raise ValueError(f"{part!r} is an empty range")
+        if (last - first) // step + 1 + len(found) > MAX_ARRAY:
+            raise ValueError(f"has more than {MAX_ARRAY} elements; split it into several jobs")
+        found.update(range(first, last + 1, step))
+    return sorted(found)
+
+
+def _check_words(words: list[str], limit: int = 131_072) -> None:
+    if sum(len(word) for word in words) > 2_097_152 or len(words) > 10_000:
+        raise ValueError("is longer than a command line may be; put it into a file and send the file along")
+    for word in words:
+        if "\0" in word:
+            raise ValueError("must not contain a NUL character")
+        if len(word) > limit:
+            raise ValueError(f"has a word longer than {limit} characters; put it into a file and send the file along")

@@ -1,0 +1,28 @@
+"""Lease: who leads, and until when. The same shape as Kubernetes' coordination/v1 Lease."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .meta import Model, ObjectMeta, Time
+
+
+class LeaseSpec(Model):
+    """Who holds it and since when."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int = 15
+    acquire_time: Time | None = None
+    renew_time: Time | None = None
+    lease_transitions: int = 0
+
+
+class Lease(Model):
+    """Who leads."""
+
+    api_version: Literal["coordination.k8s.io/v1"] = "coordination.k8s.io/v1"
+    kind: Literal["Lease"] = "Lease"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: LeaseSpec = Field(default_factory=LeaseSpec)

@@ -1,0 +1,118 @@
+"""States as data: each member documented, each transition in one table.
+
+The diagrams in the documentation are drawn from these tables, and `check_transition` holds everybody to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+Phase = TypeVar("Phase", bound=StrEnum)
+
+
+class JobPhase(StrEnum):
+    """Where a job is on its way.
+
+    `Placed` is the record of an intention: it is written before the engine is asked, so that after a crash the
+    engine is searched for the run before anything is sent again.
+    """
+
+    PENDING = "Pending"
+    PLACED = "Placed"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    FINISHING = "Finishing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in TERMINAL
+
+    @property
+    def occupies(self) -> bool:
+        """Whether a job in this phase takes room at its site."""
+        return self in (JobPhase.PLACED, JobPhase.QUEUED, JobPhase.RUNNING, JobPhase.FINISHING)
+
+
+TERMINAL = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED})
+
+JOB_PHASES: Mapping[JobPhase, str] = {
+    JobPhase.PENDING: "accepted; waits for dependencies, for a site that fits, for room, or for its next try",
+    JobPhase.PLACED: "a site is chosen and written down; the engine is being asked",
+    JobPhase.QUEUED: "the engine has it in its own queue",
+    JobPhase.RUNNING: "its processes run",
+    JobPhase.FINISHING: "its processes ended; outputs are being collected",
+    JobPhase.SUCCEEDED: "ended with exit code 0 and its outputs are kept",
+    JobPhase.FAILED: "ended otherwise, and no try is left",
+    JobPhase.CANCELLED: "ended because somebody asked for it, or because what it depends on did not hold",
+}
+
+_P = JobPhase
+JOB_TRANSITIONS: Mapping[JobPhase, frozenset[JobPhase]] = {
+    _P.PENDING: frozenset({_P.PLACED, _P.RUNNING, _P.SUCCEEDED, _P.FAILED, _P.CANCELLED}),
+    _P.PLACED: frozenset({_P.QUEUED, _P.RUNNING, _P.FINISHING, _P.SUCCEEDED, _P.FAILED, _P.PENDING, _P.CANCELLED}),
+    _P.QUEUED: frozenset({_P.RUNNING, _P.FINISHING, _P.SUCCEEDED, _P.FAILED, _P.PENDING, _P.CANCELLED}),
+    _P.RUNNING: frozenset({_P.QUEUED, _P.FINISHING, _P.SUCCEEDED, _P.FAILED, _P.PENDING, _P.CANCELLED}),
+    _P.FINISHING: frozenset({_P.SUCCEEDED, _P.FAILED, _P.PENDING, _P.CANCELLED}),
+    _P.SUCCEEDED: frozenset(),
+    _P.FAILED: frozenset(),
+    _P.CANCELLED: frozenset(),
+}
+
+
+class SitePhase(StrEnum):
+    """Whether a site takes work."""
+
+    UNKNOWN = "Unknown"
+    READY = "Ready"
+    UNREACHABLE = "Unreachable"
+    DISABLED = "Disabled"
+
+
+SITE_PHASES: Mapping[SitePhase, str] = {
+    SitePhase.UNKNOWN: "not looked at yet",
+    SitePhase.READY: "answers; takes work",
+    SitePhase.UNREACHABLE: "does not answer; its jobs keep their last known state and nothing new is sent",
+    SitePhase.DISABLED: "takes no new work because its spec says so; running jobs go on",
+}
+
+_S = SitePhase
+SITE_TRANSITIONS: Mapping[SitePhase, frozenset[SitePhase]] = {
+    _S.UNKNOWN: frozenset({_S.READY, _S.UNREACHABLE, _S.DISABLED}),
+    _S.READY: frozenset({_S.UNREACHABLE, _S.DISABLED}),
+    _S.UNREACHABLE: frozenset({_S.READY, _S.DISABLED}),
+    _S.DISABLED: frozenset({_S.READY, _S.UNREACHABLE}),
+}
+
+
+class TenantPhase(StrEnum):
+    """Whether a tenant may work."""
+
+    ACTIVE = "Active"
+    SUSPENDED = "Suspended"
+    TERMINATING = "Terminating"
+
+
+TENANT_PHASES: Mapping[TenantPhase, str] = {
+    TenantPhase.ACTIVE: "its members may work",
+    TenantPhase.SUSPENDED: "its members may read; nothing new starts",
+    TenantPhase.TERMINATING: "being deleted: its jobs are cancelled and its objects removed",
+}
+
+_T = TenantPhase
+TENANT_TRANSITIONS: Mapping[TenantPhase, frozenset[TenantPhase]] = {
+    _T.ACTIVE: frozenset({_T.SUSPENDED, _T.TERMINATING}),
+    _T.SUSPENDED: frozenset({_T.ACTIVE, _T.TERMINATING}),
+    _T.TERMINATING: frozenset(),
+}
+
+
+def check_transition(table: Mapping[Phase, frozenset[Phase]], old: Phase, new: Phase) -> None:
+    """Raise if the table has no such step: that is a fault of ours, never of a user's."""
+    if old != new and new not in table[old]:
+        raise AssertionError(f"no transition from {old} to {new}")

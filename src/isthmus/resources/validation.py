@@ -1,0 +1,91 @@
+"""From plain JSON to a checked object: defaults filled in, every fault named by field with its remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from isthmus.errors import Cause, Invalid
+
+from .kinds import Kind
+from .meta import ObjectMeta
+
+M = TypeVar("M", bound=BaseModel)
+
+_REASONS = {"missing": "FieldValueRequired", "extra_forbidden": "FieldValueForbidden"}
+
+
+def validate(kind: Kind, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with its defaults, as plain JSON; raises Invalid that names every wrong field."""
+    return parse(kind.model, obj, kind.name).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def parse(model: type[M], obj: Mapping[str, Any], what: str = "") -> M:
+    """The typed object."""
+    try:
+        return model.model_validate(obj)
+    except ValidationError as error:
+        causes = tuple(_cause(model, item) for item in error.errors(include_url=False))
+        name = (obj.get("metadata") or {}).get("name") if isinstance(obj.get("metadata"), dict) else None
+        title = f"{what or model.__name__} {name!r}" if name else what or model.__name__
+        told = "; ".join(f"{c.field}: {c.message}" if c.field else c.message for c in causes[:5])
+        more = f" (and {len(causes) - 5} more)" if len(causes) > 5 else ""
+        raise Invalid(f"{title} is invalid: {told}{more}", causes=causes) from None
+
+
+def _cause(model: type[BaseModel], item: Any) -> Cause:
+    place, kind = item["loc"], item["type"]
+    field = ""
+    for part in place:
+        if isinstance(part, int):
+            field += f"[{part}]"
+        elif part != "[key]":
+            field += f".{part}" if field else str(part)
+    return Cause(field, _sentence(model, place, kind, item), _REASONS.get(kind, "FieldValueInvalid"))
+
+
+def _sentence(model: type[BaseModel], place: tuple[Any, ...], kind: str, item: Any) -> str:
+    if kind == "extra_forbidden":
+        known = _fields_at(model, place[:-1])
+        near = difflib.get_close_matches(str(place[-1]), known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        return f"there is no such field; {hint}"
+    if kind == "missing":
+        return "is required"
+    if kind == "string_pattern_mismatch":
+        shown = str(item["input"])[:80]
+        if place[-1:] == ("name",):
+            return f"{shown!r} is not a name: use a-z, 0-9, - and ., begin and end with a letter or digit"
+        return f"{shown!r} does not match {item['ctx']['pattern']}"
+    message = str(item["msg"])
+    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
+def _fields_at(model: type[BaseModel], place: tuple[Any, ...]) -> list[str]:
+    """The names of the fields at a place in the model, as a user writes them."""
+    current: Any = model
+    for part in place:
+        if isinstance(part, int):
+            continue
+        found = next((f for n, f in current.model_fields.items() if (f.alias or n) == part), None)
+        if found is None or (current := _model_in(found.annotation)) is None:
+            return []
+    return [f.alias or n for n, f in current.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for arg in getattr(annotation, "__args__", ()) if (m := _model_in(arg))), None)
+
+
+def check_name(kind: Kind, metadata: ObjectMeta) -> None:
+    """A name is there and of the right form."""
+    if not metadata.name:
+        raise Invalid(
+            f"{kind.name} has no name; set metadata.name or metadata.generateName",
+            causes=(Cause("metadata.name", "name or generateName is required", "FieldValueRequired"),),
+        )

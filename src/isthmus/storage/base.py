@@ -1,0 +1,45 @@
+"""The storage contract: contents by digest, each tenant's apart from every other's.
+
+Contents are never shared between tenants, though their digests may be equal: to answer "that is here already"
+across tenants would tell one what another has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from isthmus.resources.trees import Tree
+
+
+class Blobs(Protocol):
+    """Where contents live."""
+
+    async def missing(self, namespace: str, digests: Iterable[str]) -> list[str]:
+        """Those that are not here yet."""
+        ...
+
+    async def put(self, namespace: str, digest: str, chunks: AsyncIterator[bytes]) -> int:
+        """Keep a content, if it is what the digest says; its size. Raises Invalid, StoreUnavailable (disk full)."""
+        ...
+
+    async def put_file(self, namespace: str, source: Path) -> tuple[str, int]:
+        """Keep a copy of a file; its digest and size."""
+        ...
+
+    def path(self, namespace: str, digest: str) -> Path:
+        """Where a content lies on this machine; raises NotFound."""
+        ...
+
+    async def put_tree(self, namespace: str, tree: Tree) -> str:
+        """Keep a tree; its digest."""
+        ...
+
+    async def get_tree(self, namespace: str, digest: str) -> Tree:
+        """Read a tree; raises NotFound, Invalid."""
+        ...
+
+    async def drop(self, namespace: str) -> None:
+        """Remove everything of a tenant."""
+        ...
