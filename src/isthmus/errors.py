@@ -19,7 +19,8 @@ IsthmusError
 ├── Expired            a watch or a continued list starts too far in the past: list again
 ├── Unavailable        (transient) a part that is needed does not answer just now
 │   ├── StoreUnavailable   the store is locked, full or unreachable
-│   └── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
+│   ├── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
+│   └── Unreachable        the server could not be reached at all: nothing was sent
 ├── EngineRefused      the engine answered, and its answer is no
 └── Misconfigured      a setting or the machine lacks something: says what to install or set
 ```
@@ -30,12 +31,10 @@ in `cli/failures.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """One field that is wrong: where, what, and (in the message) the remedy."""
 
     field: str
@@ -121,6 +120,12 @@ class SiteUnavailable(Unavailable):
     """A site's engine did not answer: nothing is known."""
 
     code = "SiteUnavailable"
+
+
+class Unreachable(Unavailable):
+    """The server could not be reached at all: nothing was sent."""
+
+    code = "Unreachable"
 
 
 class EngineRefused(IsthmusError):

@@ -162,8 +162,11 @@ class FileSource(Protocol):
 class FileSink(Protocol):
     """Where files of a run are brought back to."""
 
-    async def add(self, path: str, source: Path, mode: int) -> None:
-        """Keep a copy of one regular file under a relative path."""
+    async def add(self, path: str, source: Path | int, mode: int) -> None:
+        """Keep a copy of one regular file under a relative path.
+
+        Given by its path, or by an open descriptor: what an untrusted job left must not be opened a second time.
+        """
         ...
 
     async def add_link(self, path: str, target: str) -> None:

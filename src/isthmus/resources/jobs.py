@@ -282,6 +282,19 @@ class ResolvedDependency(Model):
     satisfied: bool = False
 
 
+class Try(Model):
+    """One try that is over."""
+
+    attempt: int
+    site: str | None = None
+    engine_id: str | None = None
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+
+
 class ArrayStatus(Model):
     """How many elements are in which state."""
 
@@ -312,6 +325,7 @@ class JobStatus(Model):
     signal: str | None = Field(default=None, description="name of the signal that ended it, such as SIGKILL")
     usage: Usage | None = None
     outputs: Outputs | None = None
+    tries: list[Try] | None = Field(default=None, description="the tries before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None
     conditions: list[Condition] = Field(default_factory=list)

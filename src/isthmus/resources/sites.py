@@ -37,7 +37,17 @@ class LocalSite(Model):
     isolation: Literal["Required", "Preferred", "None"] = Field(
         default="Preferred", description="whether jobs run in a sandbox (bubblewrap)"
     )
-    uid_base: int = Field(default=200_000, ge=1000, description="as root: first uid given to tenants without account")
+    visible: list[str] = Field(
+        default_factory=list, max_length=64, description="folders that jobs may read besides the system's own, such as /data"
+    )
+
+    @field_validator("visible")
+    @classmethod
+    def _absolute(cls, folders: list[str]) -> list[str]:
+        for folder in folders:
+            if not folder.startswith("/") or folder == "/" or ".." in folder.split("/"):
+                raise ValueError(f"{folder!r} must be the whole path of a folder, and not all of the machine")
+        return folders
 
 
 class SiteSpec(Model):

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from isthmus._kit.quantities import parse_bytes, parse_cpus
+
 from .fields import Cpus, Memory
 from .meta import Condition, Model, Name, Resource, ShortName
 from .states import TenantPhase
@@ -32,10 +34,20 @@ class Member(Model):
 class Quota(Model):
     """How much of everything the tenant's active jobs may take together, over all sites."""
 
-    jobs: int | None = Field(default=None, ge=0, description="jobs that have not ended")
+    jobs: int | None = Field(default=None, ge=0, description="jobs that hold room at once")
     cpus: Cpus | None = None
     memory: Memory | None = None
     devices: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def milli_cpus(self) -> int | None:
+        """Thousandths of a cpu."""
+        return parse_cpus(self.cpus) if self.cpus else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes."""
+        return parse_bytes(self.memory) if self.memory else None
 
 
 class LocalAccount(Model):

@@ -24,8 +24,8 @@ class Blobs(Protocol):
         """Keep a content, if it is what the digest says; its size. Raises Invalid, StoreUnavailable (disk full)."""
         ...
 
-    async def put_file(self, namespace: str, source: Path) -> tuple[str, int]:
-        """Keep a copy of a file; its digest and size."""
+    async def put_file(self, namespace: str, source: Path | int) -> tuple[str, int]:
+        """Keep a copy of a regular file, given by its path or by an open descriptor; its digest and size."""
         ...
 
     def path(self, namespace: str, digest: str) -> Path:

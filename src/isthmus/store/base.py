@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -77,6 +77,30 @@ class Change:
     type: EventType
     version: int
     record: Record | None = None
+    kind: Kind | None = None
+    """Of a bookmark: the kind that is watched."""
+
+    @cached_property
+    def line(self) -> bytes:
+        """As it goes over the wire: one line of JSON, made once however many watchers there are."""
+        data = self.record.data if self.record is not None else orjson.dumps(self._bookmark())
+        return b'{"type":"%b","object":%b}\n' % (self.type.encode(), data)
+
+    def _bookmark(self) -> Object:
+        names = {"kind": self.kind.name, "apiVersion": self.kind.api_version} if self.kind else {}
+        return {**names, "metadata": {"resourceVersion": str(self.version), "creationTimestamp": None}}
+
+
+class Changes(AsyncIterable[Change], Protocol):
+    """What a watch hands out: changes one by one, or all that wait."""
+
+    def __aiter__(self) -> AsyncIterator[Change]: ...
+
+    async def __anext__(self) -> Change: ...
+
+    def ready(self) -> list[Change]:
+        """Take every change that can be had without waiting, so that a sender may join them into one write."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +187,7 @@ class Store(Protocol):
 
     def watch(
         self, query: Query, *, since: int | None = None, bookmarks: float | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
+    ) -> AbstractAsyncContextManager[Changes]:
         """Changes after version `since` (None: the present objects as added, then changes).
 
         With `bookmarks`, a bookmark whenever that many seconds passed, so that a quiet watcher's version stays

@@ -1,0 +1,56 @@
+# Two commands matter: `make up` (a running platform) and `make test` (every check, the same as in CI).
+# The environment lives in .venv; it is made again when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(shell sha256sum pyproject.toml | cut -c1-12)
+SHELL := /bin/bash
+
+.PHONY: help up down test check format lint types layers unit system bench docs clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+up: $(VENV)/.up  ## start Isthmus here, in the background, and say how to use it
+	@$(BIN)/isthmus up --detach
+	@echo "  (isthmus is $(CURDIR)/$(BIN)/isthmus; add it to your PATH:  export PATH=$(CURDIR)/$(BIN):\$$PATH)"
+
+down: $(VENV)/.up  ## stop it; jobs go on
+	@$(BIN)/isthmus down
+
+test: system $(STAMP) check unit  ## install what is needed and run every check
+
+check: format lint types layers  ## format, lint, types, layers
+
+format: $(STAMP)
+	$(BIN)/ruff format --check src tests benchmarks docs
+lint: $(STAMP)
+	$(BIN)/ruff check src tests benchmarks docs
+types: $(STAMP)
+	$(BIN)/mypy
+layers: $(STAMP)
+	$(BIN)/lint-imports
+unit: $(STAMP)
+	$(BIN)/pytest -q
+
+bench: $(STAMP)  ## measure, and write docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## write the generated pages of docs/
+	$(BIN)/python docs/generate.py
+
+system:  ## Debian packages that the tests use
+	@$(SHELL) .ci/system-packages
+
+clean:  ## remove the environment
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+
+# The platform needs only its own dependencies, so that the first start is quick.
+$(VENV)/.up: pyproject.toml
+	@test -x $(BIN)/isthmus && $(BIN)/isthmus version >/dev/null 2>&1 || $(SHELL) .ci/environment $(PYTHON) $(VENV) -e ".[postgres]"
+	@touch $@
+
+$(STAMP): pyproject.toml
+	@$(SHELL) .ci/environment $(PYTHON) $(VENV) -e ".[postgres]" --group dev
+	@rm -f $(VENV)/.installed-*; touch $@ $(VENV)/.up

@@ -1,0 +1,237 @@
+"""What the server offers beside its kinds: logs, files, outputs, reviews, discovery, health and descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from isthmus.api.files import BASE as FILES
+from isthmus.api.outputs import BASE as OUTPUTS
+from isthmus.api.targets import VIEWS
+from isthmus.resources.jobs import DIGEST_PATTERN
+from isthmus.resources.schemas import Schema
+
+from .answers import OPEN_ERRORS, READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
+from .operations import NAME, NAMESPACE, Parameter
+from .resources import parameter, streaming
+
+Operations = Iterator[tuple[str, str, dict[str, Any]]]
+
+TAGS = {
+    **{view.kind.name: view.kind.description for views in VIEWS.values() for view in views.values()},
+    "logs": "The output of jobs, live and resumable.",
+    "files": "Contents by their digest, and trees of them.",
+    "outputs": "What jobs left behind.",
+    "reviews": "Who am I, and what may I do?",
+    "discovery": "Which kinds there are.",
+    "server": "Health, version and descriptions.",
+}
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_BYTES: Schema = {"type": "string", "format": "binary"}
+_DIGEST: Schema = {"type": "string", "pattern": DIGEST_PATTERN}
+
+
+def _object(required: tuple[str, ...] = (), **properties: Any) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+SCHEMAS: Mapping[str, Schema] = {
+    "Status": _object(
+        ("kind", "apiVersion", "status", "code"),
+        kind={"const": "Status"},
+        apiVersion={"const": "v1"},
+        metadata={"type": "object"},
+        status={"enum": ["Success", "Failure"]},
+        message=_TEXT,
+        reason=_TEXT,
+        code={"type": "integer"},
+        details=_object(
+            name=_TEXT,
+            group=_TEXT,
+            kind=_TEXT,
+            uid=_TEXT,
+            code=_TEXT,
+            retryAfterSeconds=_COUNT,
+            causes=_array(_object(("message",), reason=_TEXT, message=_TEXT, field=_TEXT)),
+        ),
+    ),
+    "ListMeta": _object((), resourceVersion=_TEXT, remainingItemCount=_COUNT, **{"continue": _TEXT}),
+    "WatchEvent": _object(
+        ("type", "object"),
+        type={"enum": ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]},
+        object={"type": "object"},
+    ),
+    "DeleteOptions": _object(
+        apiVersion=_TEXT,
+        kind=_TEXT,
+        dryRun={"type": "array", "items": {"const": "All"}, "maxItems": 1},
+        gracePeriodSeconds=_COUNT,
+        propagationPolicy={"enum": ["Background", "Foreground", "Orphan"]},
+        preconditions=_object(uid=_TEXT, resourceVersion={"type": "string", "pattern": "^[0-9]{0,18}$"}),
+    ),
+    "JsonPatch": _array(
+        {
+            **_object(("op", "path"), path=_TEXT, value={}, **{"from": _TEXT}),
+            "properties": {
+                "op": {"enum": ["add", "remove", "replace", "move", "copy", "test"]},
+                "path": _TEXT,
+                "from": _TEXT,
+                "value": {},
+            },
+        }
+    ),
+    "Namespace": _object(
+        ("apiVersion", "kind", "metadata"),
+        apiVersion={"const": "v1"},
+        kind={"const": "Namespace"},
+        metadata=ref("ObjectMeta"),
+        spec={"type": "object"},
+        status=_object(phase={"enum": ["Active", "Terminating"]}),
+    ),
+    "Stored": _object(("stored", "bytes"), stored=_COUNT, bytes=_COUNT),
+    "StoredTree": _object(("tree", "count", "bytes"), tree=_DIGEST, count=_COUNT, bytes=_COUNT),
+    "Missing": _object(("missing",), missing=_array(_DIGEST)),
+    "OutputList": _object(("files", "bytes"), files=_array(ref("TreeFile")), bytes=_COUNT),
+    "Review": _object((), apiVersion=_TEXT, kind=_TEXT, metadata={"type": "object"}, spec={"type": "object"}),
+    "ReviewAnswer": _object(
+        ("apiVersion", "kind", "status"),
+        apiVersion=_TEXT,
+        kind=_TEXT,
+        metadata={"type": "object"},
+        spec={"type": "object"},
+        status={"type": "object"},
+    ),
+    "Discovery": _object(("kind",), kind=_TEXT, apiVersion=_TEXT),
+    "Version": _object(("major", "minor", "gitVersion"), major=_TEXT, minor=_TEXT, gitVersion=_TEXT),
+}
+
+
+def operations_of_rest() -> Operations:
+    """Path, method and operation of everything that is not a kind."""
+    yield from _logs()
+    yield from _files()
+    yield from _outputs()
+    yield from _reviews()
+    yield from _discovery()
+    yield from _server()
+
+
+def _one(tag: str, id_: str, summary: str, parameters: tuple[Parameter, ...], responses: Any, **more: Any) -> Any:
+    found = {"operationId": id_, "summary": summary, "tags": [tag], "responses": responses, **more}
+    return found | {"parameters": [parameter(given) for given in parameters]} if parameters else found
+
+
+def _logs() -> Operations:
+    parameters = (
+        NAMESPACE,
+        NAME,
+        Parameter("offset", "begin at this byte", "integer", minimum=0, maximum=2**62),
+        Parameter("tailLines", "begin so many lines before the end", "integer", minimum=0, maximum=100_000),
+        Parameter("limitBytes", "end after so many bytes", "integer", minimum=1, maximum=2**62),
+        Parameter("stream", "which output", enum=("stdout", "stderr")),
+        Parameter("attempt", "which try; without it, the present one and, when following, those after it", "integer"),
+    )
+    header = {"description": "Offset of the first byte sent.", "schema": _COUNT}
+    attempt = {"description": "The try that the first byte belongs to.", "schema": _COUNT}
+    headers = {"Isthmus-Log-Offset": header, "Isthmus-Log-Attempt": attempt}
+    answer = ok("The bytes as they are, whatever their encoding.", _TEXT, "text/plain", headers)
+    answer["content"] |= content(
+        {"type": "string", "description": "Events with `id: attempt:offset` and JSON text; `event: end` at the end."},
+        "text/event-stream",
+    )
+    base = "/apis/isthmus.dev/v1/namespaces/{namespace}/jobs/{name}/log"
+    responses = {"200": answer} | errors(READ_ERRORS)
+    follow = Parameter("follow", "go on until the job has ended and everything was sent", "boolean")
+    found = _one("logs", "readJobLog", "Read or follow the output of a job", parameters, responses)
+    yield base, "get", found | streaming(follow)
+
+
+def _files() -> Operations:
+    digest = Parameter("digest", "sha256: and 64 digits", place="path", pattern=DIGEST_PATTERN)
+    where = (NAMESPACE,)
+    body = {"required": True, "content": content(_BYTES, "application/octet-stream")}
+    pack = {"required": True, "content": content(_BYTES, "application/x-tar")}
+    asked = {"required": True, "content": content(ref("DigestsAsked"))}
+    tree = {"required": True, "content": content(ref("Tree"))}
+    stored = {"200": ok("Kept.", ref("Stored"))} | errors(WRITE_ERRORS)
+    missing = {"200": ok("Those that are not here.", ref("Missing"))} | errors(WRITE_ERRORS)
+    kept = {"200": ok("Kept.", ref("StoredTree"))} | errors(WRITE_ERRORS)
+    summary = "Ask which contents are missing"
+    yield f"{FILES}/missing", "post", _one("files", "missingFiles", summary, where, missing, requestBody=asked)
+    summary = "Send many contents: a tar whose files are named by their digests"
+    yield f"{FILES}/pack", "post", _one("files", "sendPack", summary, where, stored, requestBody=pack)
+    summary = "Keep a tree whose contents are here"
+    yield f"{FILES}/tree", "put", _one("files", "sendTree", summary, where, kept, requestBody=tree)
+    both = (NAMESPACE, digest)
+    path = f"{FILES}/{{digest}}"
+    yield path, "put", _one("files", "sendFile", "Send one content", both, stored, requestBody=body)
+    yield path, "get", _one("files", "readFile", "Read one content", both, _download())
+    yield path, "head", _one("files", "headFile", "Ask for one content", both, _head())
+
+
+def _download() -> dict[str, Any]:
+    found = ok("The content.", _BYTES, "application/octet-stream")
+    found["content"] |= content(_TEXT, "text/plain")
+    part = {**found, "description": "A part of it."}
+    return {"200": found, "206": part, "304": {"description": "The client has it."}} | errors((*READ_ERRORS, 416))
+
+
+def _head() -> dict[str, Any]:
+    codes = {code: {"description": "As for GET, without a body."} for code in ("200", "206", "304", "416")}
+    return codes | errors(READ_ERRORS)
+
+
+def _outputs() -> Operations:
+    where = (NAMESPACE, NAME)
+    archive = Parameter("archive", "all files as one archive", enum=("tar",))
+    answer = ok("The list of files, or the archive.", ref("OutputList"))
+    answer["content"] |= content(_BYTES, "application/x-tar")
+    listed = {"200": answer} | errors(READ_ERRORS)
+    yield OUTPUTS, "get", _one("outputs", "listOutputs", "List or archive outputs", (*where, archive), listed)
+    path = Parameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
+    one = f"{OUTPUTS}/{{path}}"
+    yield one, "get", _one("outputs", "readOutput", "Read one output", (*where, path), _download())
+    yield one, "head", _one("outputs", "headOutput", "Ask for one output", (*where, path), _head())
+
+
+def _reviews() -> Operations:
+    for group, plural in (
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        ("authentication.k8s.io", "selfsubjectreviews"),
+    ):
+        responses = {"201": ok("The answer, in its status.", ref("ReviewAnswer"))} | errors(WRITE_ERRORS)
+        body = {"required": True, "content": content(ref("Review"))}
+        path = f"/apis/{group}/v1/{plural}"
+        yield path, "post", _one("reviews", f"create{plural}", "Ask", (), responses, requestBody=body)
+
+
+def _discovery() -> Operations:
+    groups = {group for group, _ in VIEWS if group} | {"authorization.k8s.io", "authentication.k8s.io"}
+    paths = ["/api", "/api/v1", "/apis", *(f"/apis/{g}{v}" for g in sorted(groups) for v in ("", "/v1"))]
+    for path in paths:
+        name = "discover" + "".join(part.capitalize() for part in path.replace(".", "/").split("/"))
+        responses = {"200": ok("What there is.", ref("Discovery"))} | errors(READ_ERRORS)
+        yield path, "get", _one("discovery", name, "Which kinds there are", (), responses)
+
+
+def _server() -> Operations:
+    for path in ("/healthz", "/livez", "/readyz"):
+        responses = {"200": ok("It works.", _TEXT, "text/plain")} | errors(OPEN_ERRORS)
+        yield path, "get", _one("server", path[1:], "Health", (), responses, security=[])
+    responses = {"200": ok("Which version.", ref("Version"))} | errors(OPEN_ERRORS)
+    yield "/version", "get", _one("server", "version", "Version", (), responses, security=[])
+    metrics = {"200": ok("Prometheus' text form.", _TEXT, "text/plain")} | errors(READ_ERRORS)
+    yield "/metrics", "get", _one("server", "metrics", "What the server measures of itself", (), metrics)
+    paths = ["/openapi.json", "/openapi/v2", "/openapi/v3"]
+    paths += [f"/openapi/v3/{'apis/' + group if group else 'api'}/{version}" for group, version in VIEWS]
+    for path in paths:
+        name = "describe" + "".join(part.capitalize() for part in path.replace(".", "/").split("/"))
+        found = {"200": ok("An OpenAPI document.", {"type": "object"}), "304": {"description": "The client has it."}}
+        responses = found | errors((*OPEN_ERRORS, 406))
+        yield path, "get", _one("server", name, "A description of the API", (), responses, security=[])

@@ -1,0 +1,125 @@
+"""What every handler needs of a request: who sends it, whether they may, its bounded body, and when to stop.
+
+`caller_of` authenticates, `require` authorises, `read_body` never keeps more than its limit in memory, and
+`lifeline` tells a stream when it must end: the client left, its token ended, or the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+
+from isthmus.errors import Forbidden, TooLarge
+from isthmus.identity.authorizing import allowed
+from isthmus.identity.callers import Caller
+from isthmus.resources.kinds import KINDS
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope
+
+    from .context import Context
+
+_GROUPS = {kind.plural: kind.group for kind in KINDS.values()}
+
+
+def authorization_of(scope: Scope) -> bytes | None:
+    """The Authorization header, as it was sent."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+    return None
+
+
+async def caller_of(request: HTTPConnection, context: Context) -> Caller:
+    """Who sends the request; raises Unauthenticated."""
+    return context.authenticator.authenticate(authorization_of(request.scope))
+
+
+def require(caller: Caller, verb: str, resource: str, namespace: str, name: str = "", subresource: str = "") -> None:
+    """Raise Forbidden unless the caller may do this. The message never tells whether the thing exists."""
+    if not allowed(caller, verb, resource, namespace, name, subresource):
+        raise forbidden(caller, verb, resource, namespace, name, subresource)
+
+
+def forbidden(
+    caller: Caller, verb: str, resource: str, namespace: str, name: str = "", subresource: str = ""
+) -> Forbidden:
+    """The refusal, in the words of Kubernetes."""
+    group = _GROUPS.get(resource, "isthmus.dev" if resource != "namespaces" else "")
+    what = f"{resource}/{subresource}" if subresource else resource
+    title = f"{resource}.{group}" if group else resource
+    if name:
+        title += f' "{name}"'
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    return Forbidden(
+        f'{title} is forbidden: User "{caller.user}" cannot {verb} resource "{what}" in API group "{group}" {where}; '
+        "ask an admin of the tenant for a role that may"
+    )
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body; raises TooLarge as soon as it is known to be longer than `limit` bytes."""
+    return await read_all(request.scope, request.receive, limit)
+
+
+async def read_all(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The same for a bare ASGI request."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > limit:
+            raise too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def too_large(limit: int) -> TooLarge:
+    """The refusal of a body above the limit."""
+    return TooLarge(f"the request is larger than {limit} bytes; send large data as files and name them in the object")
+
+
+@asynccontextmanager
+async def lifeline(
+    scope: Scope, receive: Receive, context: Context, caller: Caller, seconds: float | None = None
+) -> AsyncIterator[None]:
+    """Run a stream in this; its body is cancelled, and the block left quietly, when the stream must end.
+
+    That is when the client disconnects, when its token is revoked, expires or gets other rights, when the server
+    stops (`context.lifelines.close()`), and after `seconds`. The request's body must have been read before.
+    """
+    header = authorization_of(scope)
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            loop = asyncio.get_running_loop()
+
+            def end() -> None:
+                if not limit.expired():
+                    limit.reschedule(loop.time())
+
+            async def left() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                end()
+
+            leaving = asyncio.create_task(left(), name="client leaves")
+            with context.lifelines.hold(end), context.authenticator.following(header, caller, end):
+                try:
+                    yield
+                finally:
+                    leaving.cancel()
+    except TimeoutError:
+        if not limit.expired():
+            raise

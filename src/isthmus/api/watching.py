@@ -1,0 +1,101 @@
+"""Watching: changes as they happen, one JSON line each.
+
+The line of a change is encoded once and shared by all watchers that want whole objects. A stream ends when its
+lifeline does, and with an ERROR line when the store says that the reader is too slow or started too far back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import orjson
+
+from isthmus._kit.clock import utcnow
+from isthmus.errors import IsthmusError
+from isthmus.store.base import Change, EventType, Record
+
+from .calls import Call
+from .options import ListOptions
+from .requests import lifeline
+from .responses import JSON_HEADER, status_of
+from .tables import META_V1, Form, partial_metadata, table
+
+BOOKMARK_SECONDS = 30.0
+DEFAULT_SECONDS = 1800.0
+_START = {"type": "http.response.start", "status": 200, "headers": [JSON_HEADER, (b"cache-control", b"no-store")]}
+
+
+async def watch(call: Call, options: ListOptions) -> None:
+    """Send changes until one side has enough."""
+    # Spread, so that many watchers that began together do not all come back together.
+    seconds = options.timeout or DEFAULT_SECONDS * (1 + random.random())  # noqa: S311
+    encode = _encoder(call, options)
+    since = options.version or None
+    bookmarks = BOOKMARK_SECONDS if options.bookmarks else None
+    send = call.send
+    async with (
+        call.context.store.watch(call.query(options), since=since, bookmarks=bookmarks) as changes,
+        lifeline(call.scope, call.receive, call.context, call.caller, seconds),
+    ):
+        # The headers go out at once: clients wait for them before they believe in the watch.
+        await send(_START)
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        try:
+            async for change in changes:
+                lines = b"".join([encode(change), *map(encode, changes.ready())])
+                await send({"type": "http.response.body", "body": lines, "more_body": True})
+        except IsthmusError as error:
+            line = orjson.dumps({"type": "ERROR", "object": status_of(error)}) + b"\n"
+            await send({"type": "http.response.body", "body": line, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Encoder:
+    """Lines for one watcher that wants another form, or a view."""
+
+    def __init__(self, call: Call, options: ListOptions) -> None:
+        self._view = call.target.view
+        self._form = call.form
+        self._include = options.include
+        self._header = True
+
+    def __call__(self, change: Change) -> bytes:
+        if change.record is None:
+            return self._line(change.type, self._bookmark(change.version))
+        record = change.record if self._view.convert is None else self._view.convert(change.record)
+        if self._form is Form.OBJECT:
+            return b'{"type":"%b","object":%b}\n' % (change.type.encode(), record.data)
+        return self._line(change.type, self._shown(record))
+
+    def _shown(self, record: Record) -> dict[str, Any]:
+        if self._form is Form.METADATA:
+            return partial_metadata(record.obj)
+        header, self._header = self._header, False
+        metadata = {"resourceVersion": str(record.version)}
+        return table(self._view.kind, [record.obj], metadata, utcnow(), self._include, header=header)
+
+    def _bookmark(self, version: int) -> dict[str, Any]:
+        metadata = {"resourceVersion": str(version), "creationTimestamp": None}
+        kind = self._view.kind
+        if self._form is Form.TABLE:
+            header, self._header = self._header, False
+            return table(kind, [], {"resourceVersion": str(version)}, utcnow(), header=header)
+        if self._form is Form.METADATA:
+            return {"kind": "PartialObjectMetadata", "apiVersion": META_V1, "metadata": metadata}
+        return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
+
+    @staticmethod
+    def _line(type_: EventType, obj: dict[str, Any]) -> bytes:
+        return orjson.dumps({"type": str(type_), "object": obj}) + b"\n"
+
+
+_shared_line = attrgetter("line")
+
+
+def _encoder(call: Call, options: ListOptions) -> Callable[[Change], bytes]:
+    if call.form is Form.OBJECT and call.target.view.convert is None:
+        return _shared_line
+    return _Encoder(call, options)

@@ -1,0 +1,5 @@
+"""`python -m isthmus.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,134 @@
+"""One job on a page: what a person wants to know of it, in the order she asks. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from isthmus._kit.durations import format_duration
+from isthmus._kit.quantities import format_bytes
+from isthmus.client.requests import Object
+
+from .columns import command, ending, run_time
+from .tables import PHASE_COLOURS, _one_line, age
+
+_ANSI = {"green": "32", "cyan": "36", "blue": "34", "yellow": "33", "red": "31", "magenta": "35"}
+_MANY = 20
+
+
+def page(job: Object, events: list[Object], outputs: list[Object]) -> str:
+    """The whole page."""
+    lines = [f"{title + ':':<12}{_one_line(value)}" for title, value in _facts(job) if value]
+    lines += _section("Outputs", (_output(file) for file in outputs[:_MANY]))
+    if len(outputs) > _MANY:
+        lines.append(f"  … and {len(outputs) - _MANY} more")
+    lines += _section("Events", (_event(event) for event in events[-_MANY:]))
+    text = "\n".join(lines) + "\n"
+    return _coloured(text, str((job.get("status") or {}).get("phase") or ""))
+
+
+def _facts(job: Object) -> Iterable[tuple[str, str]]:
+    meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
+    yield "Job", f"{meta['name']}  ({meta.get('namespace', '')})"
+    yield "Phase", str(status.get("phase") or "Pending")
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    yield "Why", f"{message} ({reason})" if message and reason else message or reason
+    yield "Exit", ending(job)
+    yield "Command", command(job)
+    yield "Wants", _wants(spec)
+    yield "Site", str(status.get("site") or "")
+    yield "Engine id", str(status.get("engineId") or "")
+    yield "Devices", ", ".join(f"{c}: {' '.join(units)}" for c, units in (status.get("devices") or {}).items())
+    yield "Array", _array(status.get("array") or {})
+    yield "Waits for", ", ".join(f"{d['job']} {d.get('condition', '')}".strip() for d in spec.get("dependencies") or ())
+    yield "Try", _attempt(spec, status)
+    yield from _times(job)
+    yield "Used", _used(status.get("usage") or {})
+    yield "Outputs", _outputs(status.get("outputs") or {})
+
+
+def _wants(spec: Object) -> str:
+    resources = spec.get("resources") or {}
+    parts = [f"{resources.get('cpus', '1')} cpus"]
+    parts += [f"{resources['memory']} memory"] if resources.get("memory") else []
+    parts += [f"{d.get('count', 1)} {d['class']}" for d in resources.get("devices") or ()]
+    parts += [f"{resources['tasks']} tasks"] if resources.get("tasks", 1) != 1 else []
+    parts += [f"{resources['nodes']} nodes"] if resources.get("nodes", 1) != 1 else []
+    parts += [f"at most {resources['timeLimit']}"] if resources.get("timeLimit") else []
+    placement = spec.get("placement") or {}
+    parts += [f"at {' or '.join(placement['sites'])}"] if placement.get("sites") else []
+    parts += [f"where {placement['expression']}"] if placement.get("expression") else []
+    parts += [f"priority {spec['priority']}"] if spec.get("priority") else []
+    return ", ".join(parts)
+
+
+def _array(array: Object) -> str:
+    if not array:
+        return ""
+    counts = ", ".join(f"{array.get(k, 0)} {k}" for k in ("active", "succeeded", "failed", "cancelled"))
+    return f"{counts} of {array.get('total', 0)}"
+
+
+def _attempt(spec: Object, status: Object) -> str:
+    limit = (spec.get("retries") or {}).get("limit") or 0
+    return f"{(status.get('attempt') or 0) + 1} of at most {limit + 1}" if limit else ""
+
+
+def _times(job: Object) -> Iterable[tuple[str, str]]:
+    status = job.get("status") or {}
+    for title, path in (
+        ("Submitted", ("metadata", "creationTimestamp")),
+        ("Started", ("status", "startedAt")),
+        ("Finished", ("status", "finishedAt")),
+        ("Next try", ("status", "retryAt")),
+        ("Deadline", ("spec", "deadline")),
+    ):
+        text = str((job.get(path[0]) or {}).get(path[1]) or "")
+        later = title in ("Next try", "Deadline")
+        yield title, (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
+    yield "Ran for", run_time(job) if status.get("startedAt") else ""
+
+
+def _used(usage: Object) -> str:
+    parts = []
+    if usage.get("cpuSeconds") is not None:
+        parts.append(f"{format_duration(round(usage['cpuSeconds'], 3))} of cpu")
+    if usage.get("peakMemoryBytes"):
+        parts.append(f"{format_bytes(usage['peakMemoryBytes'])} memory at most")
+    if usage.get("energyJoules") is not None:
+        source = usage.get("energySource") or "unknown"
+        parts.append(f"{usage['energyJoules']:.3g} J ({source})")
+    return ", ".join(parts)
+
+
+def _outputs(outputs: Object) -> str:
+    if not outputs:
+        return ""
+    skipped = outputs.get("skipped") or []
+    told = f"{outputs.get('count', 0)} files, {format_bytes(outputs.get('bytes', 0))}"
+    return told + (f"; not kept: {'; '.join(skipped[:3])}" if skipped else "")
+
+
+def _output(file: Object) -> str:
+    link = f" -> {file['link']}" if file.get("link") else ""
+    return f"  {format_bytes(file.get('size', 0)):>8}  {_one_line(file['path'] + link)}"
+
+
+def _event(event: Object) -> str:
+    count = f" (x{event['count']})" if event.get("count", 1) > 1 else ""
+    message = _one_line(str(event.get("message", "")))
+    return f"  {age('lastTimestamp')(event):>5}  {event.get('reason', ''):<18} {message}{count}"
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    found = list(lines)
+    return ["", f"{title}:", *found] if found else []
+
+
+def _coloured(text: str, phase: str) -> str:
+    import os
+
+    code = _ANSI.get(PHASE_COLOURS.get(phase, ""))
+    if code is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return text.replace(f"{'Phase:':<12}{phase}", f"{'Phase:':<12}\x1b[{code}m{phase}\x1b[0m", 1)

@@ -1,0 +1,201 @@
+"""`isthmus jobs`, `job`, `cancel`, `hold`, `release`: jobs after they were submitted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.client.requests import Object
+from isthmus.errors import Invalid, IsthmusError, NotFound
+
+from .columns import columns_of
+from .failures import say
+from .options import Everywhere, Format, JobName, JobNames, Labels, Namespace, Output, Token, Url, client_for, format_of
+from .tables import show, write
+
+if TYPE_CHECKING:
+    from isthmus.client.sync import Client
+
+_PHASES = ("Pending", "Placed", "Queued", "Running", "Finishing", "Succeeded", "Failed", "Cancelled")
+
+
+def jobs(
+    phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as Running.")] = None,
+    selector: Labels = None,
+    limit: Annotated[int, typer.Option(min=0, help="Show only the newest so many; 0 shows all.")] = 50,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change until Ctrl-C.")] = False,
+    everywhere: Everywhere = False,
+    namespace: Namespace = None,
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List your jobs, the newest last: what runs, what waits and why, how it ended.
+
+    \b
+    Examples:
+      isthmus jobs
+      isthmus jobs --phase Running
+      isthmus jobs -o wide --limit 0
+      isthmus jobs -w
+    """
+    wanted = _phase(phase)
+    form = format_of(output)
+    fields = f"status.phase={wanted}" if wanted else None
+    with client_for(url, token, namespace) as client:
+        if watch:
+            _watch(client, selector, fields, everywhere, form)
+            return
+        found = client.list("jobs", labels=selector, fields=fields, everywhere=everywhere)
+    found.sort(key=lambda job: str(job["metadata"].get("creationTimestamp") or ""))
+    shown = found[-limit:] if limit else found
+    if not shown and form in (Format.TABLE, Format.WIDE):
+        say("there are no jobs" + (f" in phase {wanted}" if wanted else "; start one with `isthmus run -- COMMAND`"))
+        return
+    show(shown, columns_of("Job", everywhere), form)
+    if len(shown) < len(found) and form in (Format.TABLE, Format.WIDE):
+        say(f"{len(found) - len(shown)} older jobs are not shown; --limit 0 shows all")
+
+
+def _phase(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if text.capitalize() not in _PHASES:
+        raise Invalid(f"{text!r} is not a phase; the phases are {', '.join(_PHASES)}")
+    return text.capitalize()
+
+
+def _watch(client: Client, labels: str | None, fields: str | None, everywhere: bool, form: Format) -> None:
+    import json
+
+    columns = columns_of("Job", everywhere)
+    if form in (Format.JSON, Format.YAML):
+        for event in client.watch("jobs", labels=labels, fields=fields, everywhere=everywhere):
+            sys.stdout.write(json.dumps({"type": event.type, "object": event.object}, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        return
+    # Rows come one by one, so the widths are fixed beforehand.
+    widths = [30, 10, 12, 8, 10, 6, 8, 12, 30]
+    shown = [column for column in columns if form is Format.WIDE or not column.wide]
+    sys.stdout.write("  ".join(c.title.ljust(w) for c, w in zip(shown, widths, strict=False)).rstrip() + "\n")
+    for event in client.watch("jobs", labels=labels, fields=fields, everywhere=everywhere):
+        cells = [column.value(event.object) or "-" for column in shown]
+        if event.type == "DELETED":
+            cells[-1] = "deleted"
+        padded = [cell.ljust(w) for cell, w in zip(cells, [*widths, *[0] * len(cells)], strict=False)]
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+        sys.stdout.flush()
+
+
+def job(
+    name: JobName,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; the exit code is the job's.")] = False,
+    namespace: Namespace = None,
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show one job: phase, why it waits, times, usage, events, outputs.
+
+    \b
+    Examples:
+      isthmus job train-x7k2p
+      isthmus job train-x7k2p --wait -o json
+    """
+    form = format_of(output)
+    with client_for(url, token, namespace) as client:
+        found = client.wait(name) if wait else client.job(name)
+        if form in (Format.TABLE, Format.WIDE):
+            from .job_pages import page
+
+            sys.stdout.write(page(found.object, _events(client, found.object), _outputs(client, found.object)))
+        else:
+            show([found.object], columns_of("Job"), form, single=True)
+        if wait:
+            raise typer.Exit(found.exit_code or 0)
+
+
+def _events(client: Client, found: Object) -> list[Object]:
+    """What happened to this very job, not to an earlier one of its name."""
+    meta = found["metadata"]
+    events = client.events(meta["name"], namespace=meta.get("namespace"))
+    return [event for event in events if (event.get("involvedObject") or {}).get("uid") in (None, "", meta.get("uid"))]
+
+
+def _outputs(client: Client, found: Object) -> list[Object]:
+    if not (found.get("status") or {}).get("outputs"):
+        return []
+    try:
+        return list(client.outputs(found["metadata"]["name"], namespace=found["metadata"].get("namespace"))["files"])
+    except NotFound:
+        return []
+
+
+def cancel(
+    names: JobNames,
+    wait: Annotated[bool, typer.Option("--wait", help="Until they have ended.")] = False,
+    namespace: Namespace = None,
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Cancel jobs: all their processes are ended.
+
+    \b
+    Examples:
+      isthmus cancel train-x7k2p
+      isthmus cancel --wait sweep-b4n5z
+    """
+    with client_for(url, token, namespace) as client:
+        _each(client, names, "Cancel", "cancelled", format_of(output))
+        if wait:
+            for name in names:
+                client.wait(name)
+
+
+def hold(
+    names: JobNames, namespace: Namespace = None, output: Output = None, url: Url = None, token: Token = None
+) -> None:
+    """Keep jobs that have not started from starting.
+
+    \b
+    Example:
+      isthmus hold train-x7k2p
+    """
+    with client_for(url, token, namespace) as client:
+        _each(client, names, "Hold", "held", format_of(output))
+
+
+def release(
+    names: JobNames, namespace: Namespace = None, output: Output = None, url: Url = None, token: Token = None
+) -> None:
+    """Let held jobs start.
+
+    \b
+    Example:
+      isthmus release train-x7k2p
+    """
+    with client_for(url, token, namespace) as client:
+        _each(client, names, "Run", "released", format_of(output))
+
+
+def _each(client: Client, names: list[str], intent: str, told: str, form: Format) -> None:
+    """Tell every job; what fails for one does not spare the others."""
+    first: IsthmusError | None = None
+    changed = []
+    for name in names:
+        try:
+            changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
+        except IsthmusError as error:
+            if first is not None:
+                say(first.message, "31")
+            first = error
+            continue
+        if form not in (Format.JSON, Format.YAML):
+            sys.stdout.write(f"job/{name} {told}\n")
+    if form in (Format.JSON, Format.YAML) and changed:
+        write(changed[0] if len(names) == 1 else {"apiVersion": "v1", "kind": "List", "items": changed}, form)
+    if first is not None:
+        raise first

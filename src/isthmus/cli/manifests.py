@@ -1,0 +1,78 @@
+"""Manifests from files, folders and standard input: YAML with several documents, or JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Invalid, TooLarge
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_MAX_BYTES = 32 << 20
+_MAX_DEPTH = 64
+
+
+def read_manifests(sources: Iterable[str]) -> list[dict[str, Any]]:
+    """Every object in these files (a folder: in the manifests in it; `-`: standard input), in their order."""
+    found: list[dict[str, Any]] = []
+    for source in sources:
+        if source == "-":
+            found += parse_manifests(sys.stdin.buffer.read(_MAX_BYTES + 1), "standard input")
+            continue
+        for path in _files(Path(source)):
+            with path.open("rb") as file:
+                found += parse_manifests(file.read(_MAX_BYTES + 1), str(path))
+    if not found:
+        raise Invalid(f"there is no manifest in {', '.join(sources)}")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES and item.is_file())
+    return [path]
+
+
+def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
+    """The objects in a text; a List is taken apart. Raises Invalid that says where it cannot be read."""
+    import yaml
+
+    if len(text) > _MAX_BYTES:
+        raise TooLarge(f"{where} is larger than {_MAX_BYTES >> 20} MiB; a manifest is not the place for data")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _check_depth(text, where, loader)
+    try:
+        documents = list(yaml.load_all(text, Loader=loader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Invalid(f"{where} cannot be read: {' '.join(str(error).split())}") from None
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise Invalid(f"{where} holds a {type(document).__name__} where an object with a kind is expected")
+        items = document.get("items") if str(document.get("kind", "")).endswith("List") else [document]
+        for item in items or ():
+            if not isinstance(item, dict) or not isinstance(item.get("metadata") or {}, dict):
+                raise Invalid(f"{where} holds something that is not an object with a kind and metadata")
+            found.append(item)
+    return found
+
+
+def _check_depth(text: bytes, where: str, loader: Any) -> None:
+    """Deep nesting and aliases (a few lines that unfold into gigabytes) are attacks, not manifests."""
+    import yaml
+
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            if isinstance(event, yaml.events.AliasEvent):
+                raise Invalid(f"{where} uses a YAML alias (*{event.anchor}); write the value out")
+            depth += isinstance(event, yaml.events.CollectionStartEvent)
+            depth -= isinstance(event, yaml.events.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise Invalid(f"{where} is nested more than {_MAX_DEPTH} deep; that is no manifest")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Invalid(f"{where} cannot be read: {' '.join(str(error).split())}") from None

@@ -1,0 +1,151 @@
+"""`isthmus get`, `apply`, `delete`: objects of any kind."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from isthmus.client.places import Place, place_of
+from isthmus.errors import Invalid, IsthmusError, NotFound
+
+from .columns import columns_of
+from .completion import complete_kinds
+from .failures import say
+from .manifests import read_manifests
+from .options import Everywhere, Format, Labels, Namespace, Output, Token, Url, client_for, format_of
+from .tables import show
+
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="Such as jobs or sites.", autocompletion=complete_kinds)]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Which ones.", show_default="all")]
+Sources = Annotated[
+    list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help="Manifest, folder of manifests, or -.")
+]
+
+
+def get(
+    kind: Kind,
+    names: Names = None,
+    selector: Labels = None,
+    field_selector: Annotated[str | None, typer.Option(help="Such as status.phase=Running.")] = None,
+    everywhere: Everywhere = False,
+    namespace: Namespace = None,
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show objects of any kind: jobs, sites, deviceclasses, tenants, tokens, events.
+
+    \b
+    Examples:
+      isthmus get jobs -l project=mri
+      isthmus get site local -o yaml
+      isthmus get job/train-x7k2p -o json
+    """
+    place, wanted = _place(kind, names or [])
+    form = format_of(output)
+    with client_for(url, token, namespace) as client:
+        if wanted:
+            found = [client.get(place.plural, name) for name in wanted]
+        else:
+            found = client.list(place.plural, labels=selector, fields=field_selector, everywhere=everywhere)
+    if not found and form in (Format.TABLE, Format.WIDE):
+        say(f"there are no {place.plural}")
+        return
+    show(found, columns_of(place.kind, everywhere and place.namespaced), form, single=len(wanted) == 1)
+
+
+def _place(kind: str, names: list[str]) -> tuple[Place, list[str]]:
+    """`job NAME` and `job/NAME` mean the same."""
+    word, slash, name = kind.partition("/")
+    return place_of(word), [name, *names] if slash and name else names
+
+
+def apply(
+    filename: Sources = None,
+    namespace: Namespace = None,
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Create what manifests describe, or change what is there to it.
+
+    \b
+    Examples:
+      isthmus apply -f site.yaml
+      isthmus apply -f examples/
+      generate | isthmus apply -f -
+    """
+    form = format_of(output)
+    results: list[tuple[dict[str, Any], str]] = []
+    with client_for(url, token, namespace) as client:
+        for obj in _read(filename):
+            result, told = client.apply(obj, namespace=namespace)
+            results.append((result, told))
+            if form in (Format.TABLE, Format.WIDE):
+                sys.stdout.write(
+                    f"{str(result.get('kind', obj['kind'])).lower()}/{result['metadata']['name']} {told}\n"
+                )
+                sys.stdout.flush()
+    if form not in (Format.TABLE, Format.WIDE):
+        show([result for result, _ in results], (), form, single=len(results) == 1)
+
+
+def delete(
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", autocompletion=complete_kinds)] = None,
+    names: Names = None,
+    filename: Sources = None,
+    cascade: Annotated[str, typer.Option(help="What becomes of owned objects: background, foreground, orphan.")] = (
+        "background"
+    ),
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="Gone already is as good.")] = False,
+    namespace: Namespace = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Delete objects. A job that runs is cancelled first.
+
+    \b
+    Examples:
+      isthmus delete job train-x7k2p
+      isthmus delete -f site.yaml
+    """
+    if cascade.lower() not in ("background", "foreground", "orphan"):
+        raise Invalid(f"--cascade {cascade!r} is not one of background, foreground, orphan")
+    first: IsthmusError | None = None
+    with client_for(url, token, namespace) as client:
+        for place, name, home in _targets(kind, names or [], filename, namespace):
+            try:
+                client.delete(place.plural, name, propagation=cascade.capitalize(), namespace=home)
+            except NotFound as error:
+                first = first if ignore_not_found else first or error
+            except IsthmusError as error:
+                first = first or error
+            else:
+                sys.stdout.write(f"{place.kind.lower()}/{name} deleted\n")
+    if first is not None:
+        raise first
+
+
+def _targets(
+    kind: str | None, names: list[str], filename: list[str] | None, namespace: str | None
+) -> list[tuple[Place, str, str | None]]:
+    if kind is not None:
+        place, wanted = _place(kind, names)
+        if not wanted:
+            raise Invalid(f"which {place.plural}? name them: isthmus delete {place.kind.lower()} NAME")
+        return [(place, name, namespace) for name in wanted]
+    found = []
+    for obj in _read(filename):
+        meta = obj.get("metadata") or {}
+        if not meta.get("name"):
+            raise Invalid(f"a {obj.get('kind')} in the manifests has no name, so nobody knows which one to delete")
+        found.append((place_of(str(obj.get("kind"))), str(meta["name"]), namespace or meta.get("namespace")))
+    return found
+
+
+def _read(filename: list[str] | None) -> list[dict[str, Any]]:
+    if not filename:
+        raise Invalid("name the manifests with -f FILE")
+    return read_manifests(filename)

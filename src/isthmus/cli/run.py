@@ -1,0 +1,111 @@
+"""`isthmus run`, as Typer reads it: the full definition, with help. `run_words` reads the ordinary case faster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .completion import complete_devices, complete_jobs, complete_sites
+from .options import Namespace, Token, Url, said_before
+from .run_words import RunOptions
+
+
+def run(
+    words: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="Command and arguments, or a script file.")],
+    name: Annotated[str | None, typer.Option(help="Name of the job.", show_default="made of the command")] = None,
+    files: Annotated[str | None, typer.Option(metavar="DIR", help="Folder to send along, whatever its size.")] = None,
+    no_files: Annotated[bool, typer.Option("--no-files", help="Send nothing along.")] = False,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS[:N]", help="Board or accelerator.", autocompletion=complete_devices),
+    ] = None,
+    cpus: Annotated[str | None, typer.Option("--cpus", "-c", help="Such as 4 or 0.5.", show_default="1")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", "-m", help="Such as 512Mi or 8G.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines.", show_default="1")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks.", show_default="1")] = None,
+    time: Annotated[str | None, typer.Option("--time", "-t", help="End it after this long: 30m, 1h30m.")] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(help="Only at this site, or one of these.", autocompletion=complete_sites)
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="EXPRESSION", help="Over labels of sites: 'location == IT and price < 2'.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="K[=V]", help="Variable; K alone takes its value here.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Container image, where the site runs images.")] = None,
+    array: Annotated[str | None, typer.Option(metavar="0-9[%3]", help="Many times; %3: three at once.")] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JOB[:CONDITION]",
+            help="Wait for a job: succeeded (default), failed, finished, started.",
+            autocompletion=complete_jobs,
+        ),
+    ] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="Try again so often.", show_default="0")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.", show_default="0")] = None,
+    deadline: Annotated[str | None, typer.Option(help="When the result is wanted: a time, or 2h from now.")] = None,
+    output_files: Annotated[
+        list[str] | None,
+        typer.Option("--output-files", "-o", metavar="PATTERN", help="Bring these files back at the end."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Write the job's name and leave it running.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing of our own on standard error.")] = False,
+    namespace: Namespace = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Run a command as if it ran here: its output live, its exit code, this folder along with it.
+
+    The present folder is sent if it is small (2,000 files, 100 MB), without what .gitignore and .isthmusignore
+    name; only what the server does not have goes over the wire. A script file is run by the interpreter in its
+    first line.
+
+    \b
+    Examples:
+      isthmus run -- python train.py --epochs 3
+      isthmus run --device akida -- python infer.py
+      isthmus run -c 4 -m 8Gi -t 1h -o 'out/*.csv' -- ./simulate
+      isthmus run --where 'location == IT and price < 2' job.sh
+      isthmus run --array 0-9%3 --detach -- python sweep.py
+      isthmus run --after train:succeeded -- python report.py
+
+    Ctrl-C asks whether to detach or to cancel; twice cancels. Without a terminal it cancels, as does SIGTERM. A
+    terminal that closes leaves the job running.
+
+    Exit codes: the command's own; 128+N if signal N ended it; 124 if its time was over; 125 if it never ran; 130
+    if it was cancelled; 2 to 6 as for every command if it could not be submitted.
+    """
+    from .running import run as run_now
+
+    before = said_before()
+    options = RunOptions(
+        words=tuple(words),
+        name=name,
+        files=files,
+        no_files=no_files,
+        device=tuple(device or ()),
+        cpus=cpus,
+        memory=memory,
+        nodes=nodes,
+        tasks=tasks,
+        time=time,
+        site=tuple(site or ()),
+        where=where,
+        env=tuple(env or ()),
+        image=image,
+        array=array,
+        after=tuple(after or ()),
+        retries=retries,
+        priority=priority,
+        deadline=deadline,
+        output_files=tuple(output_files or ()),
+        detach=detach,
+        quiet=quiet,
+        namespace=namespace or before.namespace,
+        url=url or before.url,
+        token=token or before.token,
+    )
+    raise typer.Exit(run_now(options))

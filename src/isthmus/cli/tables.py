@@ -1,0 +1,149 @@
+"""Results as people and programs read them: tables, JSON, YAML, names.
+
+On a terminal a table has colours and is cut to the width with an ellipsis, never wrapped. Elsewhere it is plain
+text with aligned columns and whole values, so that grep and awk see what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from isthmus._kit.clock import parse_timestamp, utcnow
+from isthmus.client.requests import Object
+
+from .options import Format
+
+PHASE_COLOURS = {
+    "Succeeded": "green",
+    "Ready": "green",
+    "Active": "green",
+    "Running": "cyan",
+    "Finishing": "cyan",
+    "Placed": "blue",
+    "Queued": "blue",
+    "Pending": "yellow",
+    "Unknown": "yellow",
+    "Suspended": "yellow",
+    "Failed": "red",
+    "Unreachable": "red",
+    "Cancelled": "magenta",
+    "Disabled": "magenta",
+    "Terminating": "magenta",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+}
+
+
+class Column(NamedTuple):
+    """One column: its heading, how to find the value, and whether it shows only when there is room to ask for."""
+
+    title: str
+    value: Callable[[Object], str]
+    wide: bool = False
+
+
+def at(*path: str) -> Callable[[Object], str]:
+    """A value by its path; empty when it is not there."""
+
+    def find(obj: Object) -> str:
+        value: Any = obj
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        return "" if value is None else str(value)
+
+    return find
+
+
+def age(*path: str) -> Callable[[Object], str]:
+    """How long ago the time at a path is: `5s`, `3m`, `2h`, `4d`."""
+    find = at(*path)
+
+    def ago(obj: Object) -> str:
+        text = find(obj)
+        return relative(parse_timestamp(text), utcnow()) if text else ""
+
+    return ago
+
+
+def relative(then: datetime, now: datetime) -> str:
+    """The time between, in its largest unit (two for small ones), as kubectl writes it."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for unit, size, up_to in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < up_to:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def show(objects: Sequence[Object], columns: Sequence[Column], output: Format, *, single: bool = False) -> None:
+    """Write objects in the format asked for."""
+    if output in (Format.JSON, Format.YAML):
+        whole: Any = objects[0] if single else {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        write(whole, output)
+    elif output is Format.NAME:
+        for obj in objects:
+            sys.stdout.write(f"{str(obj.get('kind', '')).lower()}/{obj['metadata']['name']}\n")
+    else:
+        shown = [column for column in columns if output is Format.WIDE or not column.wide]
+        table([c.title for c in shown], [[c.value(obj) for c in shown] for obj in objects])
+
+
+def write(value: Any, output: Format) -> None:
+    """Write any value as JSON or YAML."""
+    if output is Format.YAML:
+        import yaml
+
+        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True)
+    else:
+        json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table."""
+    clean = [[_one_line(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(titles, clean)
+    else:
+        sys.stdout.write("".join(line + "\n" for line in plain_table(titles, clean)))
+
+
+def plain_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Lines of aligned text. An empty cell is a dash, so that columns can be counted."""
+    filled = [list(titles), *([cell or "-" for cell in row] for row in rows)]
+    widths = [max(_width(row[i]) for row in filled) for i in range(len(titles))]
+    for row in filled:
+        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()
+
+
+def _width(text: str) -> int:
+    """Columns on a terminal; only a line that is not ASCII needs the slow way."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _one_line(cell: str) -> str:
+    """A cell without line breaks and without control characters: what a job calls itself must not move the cursor."""
+    return "".join(c if c.isprintable() else " " for c in cell) if not cell.isprintable() else cell
+
+
+def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, title in enumerate(titles):
+        # The name stays whole as long as anything else can give way; the last column is usually a sentence.
+        view.add_column(title, no_wrap=True, overflow="ellipsis", min_width=12 if index == 0 else None)
+    for row in rows:
+        view.add_row(*(Text(cell, style=PHASE_COLOURS.get(cell, "")) for cell in row))
+    Console(highlight=False, soft_wrap=False).print(view)

@@ -1,0 +1,225 @@
+"""`isthmus up`, `serve`, `down`: a control plane on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.errors import Invalid, Misconfigured
+
+if TYPE_CHECKING:
+    from isthmus.config import ServerSettings
+    from isthmus.server.main import Instance
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Folder of everything this instance keeps.",
+        show_default="~/.local/share/isthmus, for root /var/lib/isthmus",
+    ),
+]
+Listen = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0 takes a free one.")
+]
+StoreUrl = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="postgresql://… instead of the embedded SQLite.")
+]
+Cert = Annotated[Path | None, typer.Option("--tls-cert", help="Certificate chain (PEM): serve HTTPS.")]
+KeyFile = Annotated[Path | None, typer.Option("--tls-key", help="Key of the certificate (PEM).")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Permit plain HTTP on an address others can reach.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once it is ready; it goes on in the background.")]
+LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
+
+DEFAULT_LISTEN = "127.0.0.1:7070"
+
+
+def up(
+    data: Data = None,
+    listen: Listen = DEFAULT_LISTEN,
+    store: StoreUrl = None,
+    tls_cert: Cert = None,
+    tls_key: KeyFile = None,
+    insecure: Insecure = False,
+    detach: Detach = False,
+    log_level: LogLevel = "WARNING",
+) -> None:
+    """Start Isthmus on this machine, and say how to use it.
+
+    Everything is kept in one folder; starting again finds it all. Jobs go on when Isthmus stops, and are found
+    again when it is back.
+
+    Examples:
+
+      isthmus up                                    here, until Ctrl-C
+
+      isthmus up --detach                           in the background; isthmus down stops it
+
+      isthmus up --data ./try --listen 127.0.0.1:0  a second one, out of the way
+
+      isthmus up --store postgresql://host/isthmus  several on one database: one leads, others stand by
+    """
+    settings = _settings(data, listen, store, tls_cert, tls_key, insecure, log_level)
+    from isthmus.server.main import running_instance
+
+    if (there := running_instance(settings.data)) and there.url:
+        typer.echo(f"Isthmus is already running (process {there.pid}).")
+        _greet(there, stop=f"isthmus down{_data_option(settings)}")
+        return
+    if detach:
+        _greet(
+            _detached(settings, listen, store, tls_cert, tls_key, insecure, log_level),
+            stop=f"isthmus down{_data_option(settings)}",
+        )
+        return
+    _serve(settings, lambda instance: _greet(instance, stop="Ctrl-C"))
+
+
+def serve(
+    data: Data = None,
+    listen: Listen = DEFAULT_LISTEN,
+    store: StoreUrl = None,
+    tls_cert: Cert = None,
+    tls_key: KeyFile = None,
+    insecure: Insecure = False,
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Serve in the foreground, as a service manager wants it: log lines only, stops on SIGTERM.
+
+    Example:
+
+      isthmus serve --data /var/lib/isthmus --listen 127.0.0.1:7070
+    """
+    settings = _settings(data, listen, store, tls_cert, tls_key, insecure, log_level)
+    _serve(settings, lambda instance: typer.echo(f"listening on {instance.url}", err=True))
+
+
+def down(data: Data = None) -> None:
+    """Stop the instance that runs from a folder. Its jobs go on.
+
+    Example:
+
+      isthmus down
+    """
+    from isthmus.config.server import default_data_folder
+    from isthmus.server.main import running_instance
+
+    folder = data or default_data_folder(dict(os.environ))
+    instance = running_instance(folder)
+    if instance is None:
+        typer.echo(f"no instance runs from {folder}")
+        return
+    os.kill(instance.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while running_instance(folder):
+        if time.monotonic() > deadline:
+            raise Misconfigured(f"process {instance.pid} does not stop; look at {folder}/server.log")
+        time.sleep(0.05)
+    typer.echo("stopped; jobs that run go on and are found again at the next start")
+
+
+def _serve(settings: ServerSettings, ready: object) -> None:
+    from isthmus.server.journal import start_journal
+    from isthmus.server.main import run
+
+    start_journal(settings.log_level)
+    run(settings, ready)  # type: ignore[arg-type]
+
+
+def _settings(
+    data: Path | None,
+    listen: str,
+    store: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    insecure: bool,
+    log_level: str,
+) -> ServerSettings:
+    from isthmus.config.server import ServerSettings, default_data_folder
+
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise Invalid(f"--listen {listen!r} is not an address; write it like 127.0.0.1:7070")
+    if (tls_cert is None) != (tls_key is None):
+        raise Invalid("--tls-cert and --tls-key go together; give both or none")
+    if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise Invalid(f"--log-level {log_level!r} is not one of DEBUG, INFO, WARNING, ERROR")
+    return ServerSettings(
+        data=(data or default_data_folder(dict(os.environ))).absolute(),
+        host=host.strip("[]"),
+        port=int(port),
+        store=store or os.environ.get("ISTHMUS_STORE") or None,
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        insecure=insecure,
+        log_level=log_level,
+    )
+
+
+def _detached(
+    settings: ServerSettings,
+    listen: str,
+    store: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    insecure: bool,
+    log_level: str,
+) -> Instance:
+    """Start `serve` on its own and wait until it is ready."""
+    from isthmus.server.main import running_instance
+
+    words = [sys.executable, "-m", "isthmus.cli", "serve", "--data", str(settings.data), "--listen", listen]
+    words += ["--log-level", "INFO" if log_level == "WARNING" else log_level]
+    for option, value in (("--tls-cert", tls_cert), ("--tls-key", tls_key)):
+        words += [option, str(value)] if value else []
+    words += ["--insecure"] if insecure else []
+    # The address of the store may hold a password: it goes by the environment, which only its owner can read.
+    environment = {**os.environ, "ISTHMUS_STORE": store} if store else dict(os.environ)
+    settings.data.mkdir(parents=True, exist_ok=True)
+    journal = settings.data / "server.log"
+    with journal.open("ab") as log:
+        journal.chmod(0o600)
+        start = log.tell()
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            said = journal.read_bytes()[start:].decode(errors="replace").strip()
+            raise Misconfigured(f"Isthmus did not start: {said.splitlines()[-1] if said else 'no reason given'}")
+        if (instance := running_instance(settings.data)) and instance.url:
+            return instance
+        time.sleep(0.02)
+    raise Misconfigured(f"Isthmus is not ready after a minute; look at {journal}")
+
+
+def _data_option(settings: ServerSettings) -> str:
+    from isthmus.config.server import default_data_folder
+
+    return "" if settings.data == default_data_folder(dict(os.environ)) else f" --data {settings.data}"
+
+
+def _greet(instance: Instance, *, stop: str) -> None:
+    token = instance.data / "admin.token"
+    config = instance.data / "kubeconfig"
+    lines = [
+        "",
+        "  Isthmus is up.",
+        "",
+        f"  API       {instance.url}",
+        f"  sign in   isthmus login --url {instance.url} --token-file {token}",
+        "  try       isthmus run -- echo hello",
+        f"  kubectl   kubectl --kubeconfig {config} get jobs",
+        f"  stop      {stop}",
+        "",
+    ]
+    typer.echo("\n".join(lines))
+    sys.stdout.flush()

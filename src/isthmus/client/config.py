@@ -1,0 +1,114 @@
+"""Where the server is: said outright, else in the environment, else by `isthmus login`, else on this machine.
+
+1. the arguments `url`, `token`, `namespace`;
+2. `ISTHMUS_URL`, `ISTHMUS_TOKEN`, `ISTHMUS_NAMESPACE` (`ISTHMUS_TOKEN_FILE` names a file with the token);
+3. `$XDG_CONFIG_HOME/isthmus/kubeconfig`, which `isthmus login` writes;
+4. `KUBECONFIG`, if its current context is one of ours: another cluster's token is never sent anywhere;
+5. the instance that `isthmus up` keeps in its usual folder (`config/server.py`), if it is the same user's.
+
+A token found in one place is only ever sent to the address found in the same place, unless an argument or the
+environment says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from isthmus.errors import Misconfigured
+
+from .kubeconfigs import Access, current_context, read_access
+
+CONTEXT_PREFIX = "isthmus"
+_NOWHERE = (
+    "there is no server to talk to: start one here with `isthmus up`, log in to one with "
+    "`isthmus login --url URL`, or set ISTHMUS_URL and ISTHMUS_TOKEN"
+)
+
+
+def find_access(
+    url: str | None = None,
+    token: str | None = None,
+    namespace: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Access:
+    """The server meant; raises Misconfigured that says how to name one."""
+    env = os.environ if environment is None else environment
+    namespace = namespace or env.get("ISTHMUS_NAMESPACE") or None
+    token = token or env.get("ISTHMUS_TOKEN") or _token_file(env)
+    url = url or env.get("ISTHMUS_URL") or None
+    kept = None if url and token else kept_access(env)
+    if url is None:
+        if kept is None:
+            raise Misconfigured(_NOWHERE)
+        return kept._replace(token=token or kept.token, namespace=namespace or kept.namespace)
+    if kept is not None and _same(kept.url, url):
+        return kept._replace(token=token or kept.token, namespace=namespace or kept.namespace)
+    return Access(url, token, namespace, _ca_file(env))
+
+
+def kept_access(env: Mapping[str, str]) -> Access | None:
+    """What `isthmus login` or `isthmus up` left."""
+    if (found := read_access(login_file(env))) is not None:
+        return found
+    for name in (env.get("KUBECONFIG") or "").split(os.pathsep):
+        if name and (found := _ours(Path(name))) is not None:
+            return found
+    local = local_instance(env) / "kubeconfig"
+    try:
+        mine = local.stat().st_uid == os.getuid()
+    except OSError:
+        return None
+    return read_access(local) if mine else None
+
+
+def login_file(env: Mapping[str, str]) -> Path:
+    """The kubeconfig of `isthmus login`."""
+    return _home(env, "XDG_CONFIG_HOME", ".config") / "isthmus" / "kubeconfig"
+
+
+def local_instance(env: Mapping[str, str]) -> Path:
+    """Where `isthmus up` keeps everything when it is not told otherwise."""
+    from isthmus.config.server import default_data_folder
+
+    return default_data_folder(dict(env))
+
+
+def cache_home(env: Mapping[str, str] | None = None) -> Path:
+    """The user's cache folder."""
+    return _home(os.environ if env is None else env, "XDG_CACHE_HOME", ".cache")
+
+
+def _home(env: Mapping[str, str], variable: str, default: str) -> Path:
+    told = env.get(variable) or ""
+    return Path(told) if told.startswith("/") else Path(env.get("HOME") or Path.home()) / default
+
+
+def _ours(path: Path) -> Access | None:
+    name = current_context(path)
+    return read_access(path) if name and name.startswith(CONTEXT_PREFIX) else None
+
+
+def _same(one: str, other: str) -> bool:
+    return one.rstrip("/").lower() == other.rstrip("/").lower()
+
+
+def _token_file(env: Mapping[str, str]) -> str | None:
+    file = env.get("ISTHMUS_TOKEN_FILE")
+    if not file:
+        return None
+    try:
+        return Path(file).read_text().strip()
+    except OSError as error:
+        raise Misconfigured(f"ISTHMUS_TOKEN_FILE cannot be read: {error}") from None
+
+
+def _ca_file(env: Mapping[str, str]) -> bytes | None:
+    file = env.get("ISTHMUS_CA_FILE")
+    if not file:
+        return None
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise Misconfigured(f"ISTHMUS_CA_FILE cannot be read: {error}") from None

@@ -1,0 +1,222 @@
+"""Whatever takes more than one exchange, written once for both clients: generators that yield what to do.
+
+A flow yields a `Request` and is given its `Answer`, or yields a `Pause` and is given nothing. A request that fails
+on the way raises inside the flow, which may then decide to look, to wait and to try again. The clients drive flows;
+they decide nothing.
+
+**Submission happens exactly once.** The client draws the job's name and a mark before it sends anything. When a
+reply is lost it looks the name up: the mark says whether the job there is ours. Sending again is safe because a
+name can be taken only once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from isthmus import errors
+from isthmus._kit.ids import new_uid, suffix
+
+from . import requests
+from .answers import Answer, read
+from .places import JOBS, PLACES, Place
+from .requests import Body, Object, Request
+
+T = TypeVar("T")
+MARK = "isthmus.dev/submission"
+TERMINAL = frozenset({"Succeeded", "Failed", "Cancelled"})
+DEFAULT_NAMESPACE = "default"
+_TRIES = 4
+_SUBMIT_TRIES = 12
+_BATCH = 10_000
+_PAGE = 500
+
+
+class Pause(NamedTuple):
+    """Wait this long before going on."""
+
+    seconds: float
+
+
+Step = Request | Pause
+Flow = Generator[Step, Any, T]
+
+
+def backoff(failures: int, longest: float = 5.0) -> float:
+    """Seconds to wait after so many failures in a row: 0.1, 0.2, 0.4 … up to `longest`."""
+    return float(min(0.1 * 2 ** min(failures - 1, 16), longest))
+
+
+def call(request: Request) -> Flow[Answer]:
+    """One exchange. A repeatable request that meets a busy or vanishing server is sent again, a few times."""
+    for failures in range(1, _TRIES + 1):
+        try:
+            answer: Answer = yield request
+            read_error_if_transient(answer)
+            return answer
+        except errors.Unreachable:
+            raise
+        except errors.Unavailable as error:
+            if not request.repeatable or failures == _TRIES:
+                raise
+            yield Pause(min(error.retry_after or backoff(failures), 5.0))
+    raise AssertionError("the loop returns or raises")
+
+
+def read_error_if_transient(answer: Answer) -> None:
+    """Raise what the server reports when it may pass by itself."""
+    if answer.status in (429, 502, 503, 504):
+        read(answer)
+
+
+def ask(request: Request) -> Flow[Object]:
+    """One exchange whose answer is an object."""
+    return read((yield from call(request)))
+
+
+def everything(place: Place, namespace: str | None, labels: str | None, fields: str | None) -> Flow[tuple[Any, ...]]:
+    """All objects of a list, page by page, and the version to watch from. A list that expires is begun again."""
+    while True:
+        items: list[Object] = []
+        version, token = "", None
+        try:
+            while True:
+                page = yield from ask(
+                    requests.list_page(place, namespace, labels=labels, fields=fields, limit=_PAGE, continue_=token)
+                )
+                items += [with_kind(place, item) for item in page.get("items") or ()]
+                meta = page.get("metadata") or {}
+                version = version or str(meta.get("resourceVersion", ""))
+                token = meta.get("continue") or None
+                if token is None:
+                    return items, version
+        except errors.Expired:
+            yield Pause(0.1)
+
+
+def with_kind(place: Place, obj: Object) -> Object:
+    """The object with its kind: Kubernetes leaves it out of the items of a list."""
+    return {"apiVersion": place.api_version, "kind": place.kind, **obj}
+
+
+def submit(namespace: str, job: Mapping[str, Any]) -> Flow[Object]:
+    """Create a job exactly once; see the module docstring."""
+    wanted = copy.deepcopy(dict(job))
+    meta = wanted.setdefault("metadata", {})
+    prefix = None if meta.get("name") else meta.pop("generateName", None) or "job-"
+    mark = new_uid()
+    meta["annotations"] = {**(meta.get("annotations") or {}), MARK: mark}
+    lost = False
+    for failures in range(1, _SUBMIT_TRIES + 1):
+        if prefix and not lost:
+            meta["name"] = f"{prefix}{suffix()}"
+        try:
+            answer: Answer = yield requests.create(JOBS, namespace, wanted)
+            return read(answer)
+        except errors.AlreadyExists:
+            found = yield from _ours(namespace, meta["name"], mark)
+            if found:
+                return found
+            if not prefix:
+                raise
+            lost = False
+        except errors.Unavailable as error:
+            if isinstance(error, errors.Unreachable) and not lost:
+                raise
+            lost = True
+            yield Pause(error.retry_after or backoff(failures))
+            try:
+                found = yield from _ours(namespace, meta["name"], mark)
+            except errors.Unavailable:
+                continue
+            if found:
+                return found
+    raise errors.Unavailable(
+        f"the server did not say whether it accepted job {meta['name']!r}; "
+        f"look with `isthmus job {meta['name']}` before submitting it again"
+    )
+
+
+def _ours(namespace: str, name: str, mark: str) -> Flow[Object | None]:
+    try:
+        found = yield from ask(requests.get(JOBS, namespace, name))
+    except errors.NotFound:
+        return None
+    annotations = (found.get("metadata") or {}).get("annotations") or {}
+    return found if annotations.get(MARK) == mark else None
+
+
+def upload(
+    namespace: str,
+    contents: Mapping[str, Any],
+    document: bytes,
+    pack: Callable[[Sequence[str]], Body],
+) -> Flow[Object]:
+    """Send a folder: only the contents the server lacks, in one pack, then the tree. Answers digest, count, bytes."""
+    digests = sorted(contents)
+    lacking: list[str] = []
+    for start in range(0, len(digests), _BATCH):
+        answer = yield from ask(requests.missing(namespace, digests[start : start + _BATCH]))
+        lacking += [str(digest) for digest in answer.get("missing") or ()]
+    if lacking:
+        yield from ask(requests.pack(namespace, pack(lacking)))
+    return (yield from ask(requests.tree(namespace, document)))
+
+
+def home() -> Flow[str]:
+    """The tenant that the token is for: the namespace meant when none is named."""
+    review = yield from ask(requests.whoami())
+    groups = ((review.get("status") or {}).get("userInfo") or {}).get("groups") or []
+    return namespace_of([str(group) for group in groups])
+
+
+def namespace_of(groups: Sequence[str]) -> str:
+    """The one namespace in a caller's groups (`isthmus:<tenant>:<role>`)."""
+    roles = [parts for group in groups if len(parts := group.split(":")) == 3 and parts[0] == "isthmus"]
+    tenants = sorted({tenant for _, tenant, _ in roles if tenant not in ("platform", "isthmus-system")})
+    if len(tenants) == 1:
+        return tenants[0]
+    if any(tenant == "platform" for _, tenant, _ in roles) or DEFAULT_NAMESPACE in tenants:
+        return DEFAULT_NAMESPACE
+    if tenants:
+        raise errors.Invalid(
+            f"you belong to several tenants ({', '.join(tenants)}); say which one with --namespace or ISTHMUS_NAMESPACE"
+        )
+    raise errors.Forbidden("your token belongs to no tenant; ask an administrator to add you to one")
+
+
+def apply(place: Place, namespace: str | None, obj: Mapping[str, Any]) -> Flow[tuple[Object, str]]:
+    """Create the object, or bring the present one to it. Answers the object and created, configured or unchanged."""
+    name = (obj.get("metadata") or {}).get("name")
+    if not name:
+        return (yield from ask(requests.create(place, namespace, obj))), "created"
+    for _ in range(_TRIES):
+        try:
+            present = yield from ask(requests.get(place, namespace, name))
+        except errors.NotFound:
+            try:
+                return (yield from ask(requests.create(place, namespace, obj))), "created"
+            except errors.AlreadyExists:
+                continue
+        change = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "status")}
+        changed = yield from ask(requests.patch(place, namespace, name, change))
+        same = _version(changed) == _version(present)
+        return changed, "unchanged" if same else "configured"
+    raise errors.Conflict(f"{place.kind} {name!r} comes and goes; somebody else is changing it at the same time")
+
+
+def _version(obj: Mapping[str, Any]) -> Any:
+    return (obj.get("metadata") or {}).get("resourceVersion")
+
+
+def place_of_object(obj: Mapping[str, Any]) -> Place:
+    """The place of a manifest; raises Invalid that says what is missing."""
+    kind = obj.get("kind")
+    for place in PLACES:
+        if place.kind == kind:
+            if obj.get("apiVersion") not in (None, place.api_version):
+                raise errors.Invalid(f"{kind} has apiVersion {obj.get('apiVersion')!r}; write {place.api_version}")
+            return place
+    known = ", ".join(place.kind for place in PLACES)
+    raise errors.Invalid(f"the manifest has kind {kind!r}; the kinds are {known}")

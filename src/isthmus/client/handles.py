@@ -1,0 +1,91 @@
+"""What is known of a job without asking: the part of a handle that both clients share. Pure."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from .flows import TERMINAL
+from .requests import Object
+
+TIME_LIMIT_CODE = 124
+NEVER_RAN_CODE = 125
+CANCELLED_CODE = 130
+
+
+class JobFacts:
+    """A job as it was last seen."""
+
+    def __init__(self, obj: Object) -> None:
+        self.object = obj
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namespace}/{self.name} {self.phase}>"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """The tenant it belongs to."""
+        return str(self.object["metadata"].get("namespace") or "")
+
+    @property
+    def uid(self) -> str:
+        """What distinguishes it from an earlier job of the same name."""
+        return str(self.object["metadata"].get("uid") or "")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What was seen of it."""
+        return self.object.get("status") or {}
+
+    @property
+    def phase(self) -> str:
+        """Where it is on its way: Pending, Placed, Queued, Running, Finishing, Succeeded, Failed or Cancelled."""
+        return str(self.status.get("phase") or "Pending")
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.phase in TERMINAL
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended well."""
+        return self.phase == "Succeeded"
+
+    @property
+    def message(self) -> str:
+        """Why it is in its phase, in a sentence; empty when there is nothing to say."""
+        return str(self.status.get("message") or "")
+
+    @property
+    def exit_code(self) -> int | None:
+        """What running it here would have returned; None while it has not finished. See `exit_code_of`."""
+        return exit_code_of(self.object) if self.finished else None
+
+
+def exit_code_of(job: Object) -> int:
+    """The exit code that stands for a finished job.
+
+    Its own; 128 plus the number of the signal that ended it; 124 when it ran out of time (as timeout(1) does);
+    130 when it was cancelled; 125 when it never ran.
+    """
+    status = job.get("status") or {}
+    phase = status.get("phase")
+    if phase == "Succeeded":
+        return 0
+    if phase == "Cancelled":
+        return CANCELLED_CODE
+    if status.get("reason") == "TimeLimit":
+        return TIME_LIMIT_CODE
+    if name := status.get("signal"):
+        found = getattr(signal, str(name), None)
+        return 128 + int(found) if isinstance(found, signal.Signals) else 1
+    code = status.get("exitCode")
+    if code is None:
+        return 1 if status.get("array") else NEVER_RAN_CODE
+    return int(code) or 1

@@ -1,0 +1,72 @@
+"""Which files of a folder are not sent: `.gitignore` and `.isthmusignore`, in git's own way.
+
+Every folder may have both; a rule in a deeper folder, and in `.isthmusignore`, goes over one further up. The rules
+of the folders above count too, as far up as the root of the git repository, because that is what git does when one
+works in a part of a repository. `.git` itself is never sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+IGNORE_FILES = (".gitignore", ".isthmusignore")
+NEVER = frozenset({".git"})
+
+
+class Rules(NamedTuple):
+    """The rules that hold in one folder: those of its own files, and those from above."""
+
+    base: str
+    """The folder's absolute path, ending in a slash."""
+    specs: tuple[GitIgnoreSpec, ...]
+    above: Rules | None
+
+    def ignores(self, path: str, folder: bool) -> bool:
+        """Whether an absolute path below here is left out: the nearest rule that matches decides."""
+        rules: Rules | None = self
+        while rules is not None:
+            relative = path[len(rules.base) :] + ("/" if folder else "")
+            for spec in reversed(rules.specs):
+                if (found := spec.check_file(relative).include) is not None:
+                    return found
+            rules = rules.above
+        return False
+
+
+def rules_above(root: str) -> Rules | None:
+    """The rules that reach `root` from the folders above it, up to the root of its repository."""
+    chain: list[str] = []
+    folder = root
+    while not os.path.lexists(os.path.join(folder, ".git")):  # noqa: PTH118 - hot: str is kept throughout
+        parent = os.path.dirname(folder)  # noqa: PTH120
+        if parent == folder:
+            return None
+        chain.append(parent)
+        folder = parent
+    rules: Rules | None = None
+    for folder in reversed(chain):
+        rules = rules_in(folder, IGNORE_FILES, rules)
+    return rules
+
+
+def rules_in(folder: str, present: tuple[str, ...], above: Rules | None) -> Rules | None:
+    """The rules in a folder that has these files."""
+    specs = []
+    for name in IGNORE_FILES:
+        if name in present and (lines := _lines(os.path.join(folder, name))):  # noqa: PTH118
+            from pathspec import GitIgnoreSpec  # costs 30 ms, and most folders have no rules
+
+            specs.append(GitIgnoreSpec.from_lines(lines))
+    return Rules(folder.rstrip("/") + "/", tuple(specs), above) if specs else above
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            return file.read().splitlines()
+    except (FileNotFoundError, IsADirectoryError):
+        return []

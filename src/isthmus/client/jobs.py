@@ -1,0 +1,153 @@
+"""From what a person says (`command`, `cpus`, `where`, …) to a Job. Pure; the server checks the values."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from isthmus.errors import Invalid
+
+from .requests import Object
+
+_NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
+_INTERPRETER = re.compile(r"(ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|Rscript|julia|env")
+_PLAIN = re.compile(r"[\w./+-]+")
+_CONDITIONS = ("Succeeded", "Failed", "Finished", "Started")
+
+
+class JobOptions(TypedDict, total=False):
+    """What may be said about a job beside its command and its files."""
+
+    name: str | None
+    """Its name; none means one made of the command and a random ending."""
+    args: Sequence[str]
+    """Arguments of a script."""
+    env: Mapping[str, str]
+    image: str | None
+    outputs: Sequence[str]
+    """Patterns of files to keep, such as `out/*.csv`."""
+    cpus: str | float | None
+    memory: str | None
+    devices: Mapping[str, int] | Sequence[str]
+    """`{"akida": 2}` or `["akida:2"]`."""
+    nodes: int | None
+    tasks: int | None
+    time_limit: str | None
+    """Such as `30m`; the job is ended after this long."""
+    array: str | None
+    """`0-9`, or `0-9%3` for at most three at once."""
+    after: Sequence[str]
+    """Jobs to wait for: `train`, or `train:finished`."""
+    retries: int | None
+    priority: int | None
+    deadline: str | None
+    sites: Sequence[str]
+    where: str | None
+    """Over the labels of sites: `location == IT and price < 2`."""
+    labels: Mapping[str, str]
+    """Labels of the job itself."""
+    separate: bool
+    """Keep standard error apart instead of in the order it was written."""
+    ttl: str | None
+    """Delete the job this long after its end."""
+
+
+def job_manifest(
+    command: Sequence[str] | str | None, script: str | None, files: Mapping[str, Any] | None, options: JobOptions
+) -> Object:
+    """The Job that says all this."""
+    if (command is None) == (script is None):
+        raise Invalid("give either a command, such as ['python', 'train.py'], or a script, not both")
+    words = shlex.split(command) if isinstance(command, str) else list(command or ())
+    spec: Object = {"script": script, "args": list(options.get("args") or ())} if script else {"command": words}
+    spec["files"] = _files(files)
+    spec["outputs"] = list(options.get("outputs") or ())
+    spec["env"] = [{"name": name, "value": value} for name, value in (options.get("env") or {}).items()]
+    spec["image"] = options.get("image")
+    spec["streams"] = "Separate" if options.get("separate") else None
+    spec["resources"] = _resources(options)
+    spec["array"] = _array(options.get("array"))
+    spec["dependencies"] = [_dependency(text) for text in options.get("after") or ()]
+    spec["retries"] = {"limit": options["retries"]} if options.get("retries") else None
+    spec["priority"] = options.get("priority")
+    spec["deadline"] = options.get("deadline")
+    spec["placement"] = _set({"sites": list(options.get("sites") or ()), "expression": options.get("where")})
+    spec["ttlAfterFinished"] = options.get("ttl")
+    name = options.get("name")
+    meta: Object = {"name": name} if name else {"generateName": f"{name_for(words, script)}-"}
+    if labels := options.get("labels"):
+        meta["labels"] = dict(labels)
+    return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": _set(spec)}
+
+
+def name_for(words: Sequence[str], script: str | None = None) -> str:
+    """What to call a job that nobody named: `python train.py` becomes `train`."""
+    if script is not None:
+        return "script"
+    candidates = [word for word in words[:4] if not word.startswith("-") and _PLAIN.fullmatch(word)]
+    for word in candidates:
+        base = posixpath.basename(word.rstrip("/"))
+        if not _INTERPRETER.fullmatch(base):
+            stem = base.rsplit(".", 1)[0] or base
+            if cleaned := _NOT_IN_NAME.sub("-", stem.lower()).strip("-")[:40].strip("-"):
+                return cleaned
+    return "job"
+
+
+def _files(sent: Mapping[str, Any] | None) -> Object | None:
+    if not sent or not sent.get("count"):
+        return None
+    return {"tree": sent["tree"], "bytes": sent.get("bytes", 0), "count": sent["count"]}
+
+
+def _resources(options: JobOptions) -> Object:
+    cpus = options.get("cpus")
+    return _set(
+        {
+            "cpus": None if cpus is None else str(cpus),
+            "memory": options.get("memory"),
+            "devices": devices_of(options.get("devices") or ()),
+            "nodes": options.get("nodes"),
+            "tasks": options.get("tasks"),
+            "timeLimit": options.get("time_limit"),
+        }
+    )
+
+
+def devices_of(devices: Mapping[str, int] | Sequence[str]) -> list[Object]:
+    """`akida:2` becomes a request for two units of class akida."""
+    if isinstance(devices, Mapping):
+        return [{"class": name, "count": count} for name, count in devices.items()]
+    found = []
+    for text in [devices] if isinstance(devices, str) else devices:
+        name, colon, count = text.partition(":")
+        if not name or (colon and not count.isdigit()):
+            raise Invalid(f"device {text!r} cannot be read; write akida, or akida:2 for two of them")
+        found.append({"class": name, "count": int(count or 1)})
+    return found
+
+
+def _array(text: str | None) -> Object | None:
+    if not text:
+        return None
+    indices, percent, limit = text.partition("%")
+    if percent and not limit.isdigit():
+        raise Invalid(f"array {text!r} cannot be read; write 0-9, or 0-9%3 for at most three at once")
+    return _set({"indices": indices, "limit": int(limit) if limit else None})
+
+
+def _dependency(text: str) -> Object:
+    job, _, condition = text.partition(":")
+    word = condition.capitalize() or "Succeeded"
+    if word not in _CONDITIONS:
+        known = ", ".join(c.lower() for c in _CONDITIONS)
+        raise Invalid(f"{text!r}: {condition!r} is not a condition; the conditions are {known}")
+    return {"job": job, "condition": word}
+
+
+def _set(values: Mapping[str, Any]) -> Object:
+    """Without what was not said: the server's defaults are better than a copy of them here."""
+    return {key: value for key, value in values.items() if value not in (None, [], {}, "")}

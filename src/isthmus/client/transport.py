@@ -1,0 +1,208 @@
+"""Bytes over HTTP: kept-alive connections, verified TLS, streams that can be interrupted.
+
+A transport may be used by several threads at once; each exchange has a connection to itself and gives it back when
+the answer was read to its end. A kept connection that the server closed meanwhile is noticed before the answer
+begins, and the exchange is repeated on a fresh one if that does no harm.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from isthmus.errors import Misconfigured, Unavailable, Unreachable
+
+from .answers import Answer
+from .kubeconfigs import Access
+from .requests import Body, Request, headers_of
+from .wire import Connection, Response
+
+if TYPE_CHECKING:
+    import ssl
+
+_CONNECT_TIMEOUT = 10.0
+KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+
+class Transport:
+    """Exchanges with one server."""
+
+    def __init__(self, access: Access) -> None:
+        parts = urlsplit(access.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Misconfigured(f"{access.url!r} is not the address of a server; write it like http://127.0.0.1:7070")
+        self.url = access.url
+        self._secure, self._host = parts.scheme == "https", parts.hostname
+        try:
+            self._port = parts.port or (443 if self._secure else 80)
+        except ValueError:
+            raise Misconfigured(f"{access.url!r} has a port that is not a number") from None
+        self._base = parts.path.rstrip("/")
+        self._ca = access.ca
+        headers = {"Host": parts.netloc.rpartition("@")[2], **headers_of(access)}
+        self._headers = _head_lines(headers)
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._tls: ssl.SSLContext | None = None
+
+    def send(self, request: Request) -> Answer:
+        """One exchange, read to its end."""
+        connection, response = self._begin(request)
+        try:
+            body = response.read()
+        except OSError as error:
+            connection.close()
+            raise self._lost(error) from None
+        self._give_back(connection, response)
+        return Answer(response.status, response.headers, body)
+
+    def stream(self, request: Request) -> Stream:
+        """One exchange whose answer is read as it comes. Without a time limit: TCP notices a dead server."""
+        connection, response = self._begin(request)
+        connection.sock.settimeout(None)
+        return Stream(self, connection, response)
+
+    def close(self) -> None:
+        """Let go of the kept connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _begin(self, request: Request) -> tuple[Connection, Response]:
+        while True:
+            with self._lock:
+                kept = self._idle.pop() if self._idle else None
+            connection = kept or self._connect()
+            try:
+                connection.sock.settimeout(request.patience)
+                self._write(connection, request)
+                return connection, connection.response()
+            except OSError as error:
+                connection.close()
+                if kept is not None and request.repeatable:
+                    continue
+                raise self._lost(error) from None
+            except BaseException:
+                connection.close()
+                raise
+
+    def _write(self, connection: Connection, request: Request) -> None:
+        head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._headers}"
+        body = request.body
+        if body is not None:
+            length = body.length if isinstance(body, Body) else len(body)
+            head += _head_lines({"Content-Type": request.content_type, "Content-Length": str(length)})
+        elif request.method not in ("GET", "HEAD", "DELETE"):
+            head += "Content-Length: 0\r\n"
+        connection.send(f"{head}\r\n".encode("latin-1"), body.chunks() if isinstance(body, Body) else body)
+
+    def _connect(self) -> Connection:
+        try:
+            sock = socket.create_connection((self._host, self._port), timeout=_CONNECT_TIMEOUT)
+        except OSError as error:
+            raise Unreachable(f"{self.url} cannot be reached: {_why(error)}") from None
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE:
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            if self._secure:
+                sock = self._context().wrap_socket(sock, server_hostname=self._host)
+        except OSError as error:
+            sock.close()
+            raise Unreachable(f"{self.url} cannot be reached: {_why(error)}") from None
+        return Connection(sock)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            import ssl
+
+            self._tls = ssl.create_default_context()
+            if self._ca:
+                self._tls.load_verify_locations(cadata=self._ca.decode())
+        return self._tls
+
+    def _give_back(self, connection: Connection, response: Response) -> None:
+        if not response.complete or not response.reusable:
+            connection.close()
+            return
+        with self._lock:
+            self._idle.append(connection)
+
+    def _lost(self, error: BaseException) -> Unavailable:
+        return Unavailable(f"{self.url} stopped answering: {_why(error)}")
+
+
+class Stream:
+    """An answer that is read as it comes."""
+
+    def __init__(self, transport: Transport, connection: Connection, response: Response) -> None:
+        self._transport, self._connection, self._response = transport, connection, response
+        self.status, self.headers = response.status, response.headers
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        while chunk := self.read():
+            yield chunk
+
+    def read(self, size: int = 1 << 16) -> bytes:
+        """What there is, at most `size` bytes; empty at the end. Raises Unavailable if that is not its true end.
+
+        Raises TimeoutError after what `limit` set; the stream is then of no more use.
+        """
+        try:
+            return self._response.read1(size)
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            # ValueError: closed by another thread in the middle of a read.
+            raise self._transport._lost(error) from None
+
+    def limit(self, seconds: float | None) -> None:
+        """How long a `read` may wait."""
+        self._connection.sock.settimeout(seconds)
+
+    def answer(self) -> Answer:
+        """The whole rest, for an answer that turned out to be an error."""
+        return Answer(self.status, self.headers, b"".join(self))
+
+    def interrupt(self) -> None:
+        """End a `read` that waits in another thread."""
+        try:
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # already gone, which is what was wanted
+            return
+
+    def close(self) -> None:
+        """Let go; the connection is kept if the answer was read to its end."""
+        self._transport._give_back(self._connection, self._response)
+
+
+def _head_lines(headers: dict[str, str]) -> str:
+    for name, value in headers.items():
+        if "\r" in value or "\n" in value or not value.isascii():
+            raise Misconfigured(f"the {name} for the server holds characters that no header may hold; is it cut off?")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time; is the server busy, or the network down?"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there; is the server running, and the address right?"
+    if isinstance(error, socket.gaierror):
+        return "there is no machine of that name; check the address"
+    if type(error).__name__ == "SSLCertVerificationError":
+        why = getattr(error, "verify_message", error)
+        return f"its certificate is not trusted ({why}); name its authority in the kubeconfig or in ISTHMUS_CA_FILE"
+    return str(error) or type(error).__name__

@@ -1,0 +1,77 @@
+"""Settings of one control plane."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DEFAULT_PORT = 7070
+
+
+def default_data_folder(environment: dict[str, str]) -> Path:
+    """Where an instance lives unless told otherwise: below the user's own data folder, for root in /var/lib.
+
+    Root's home is closed to everybody else, and jobs run as somebody else.
+    """
+    if os.geteuid() == 0:
+        return Path("/var/lib/isthmus")
+    base = environment.get("XDG_DATA_HOME") or str(Path.home() / ".local/share")
+    return Path(base) / "isthmus"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """One control plane."""
+
+    data: Path
+    """Folder of everything this instance keeps. No default here: two instances must never share one by accident."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Loopback, because anything else wants TLS."""
+    port: int = DEFAULT_PORT
+    """Port to listen on; 0 takes any free one."""
+    store: str | None = None
+    """`postgresql://…`; none means SQLite in the data folder."""
+    tls_certificate: Path | None = None
+    """PEM file with the certificate chain; with it the API speaks HTTPS."""
+    tls_key: Path | None = None
+    """PEM file with the key of the certificate."""
+    insecure: bool = False
+    """Permit plain HTTP on an address that others can reach (behind a proxy that does TLS)."""
+    identity: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    """What this control plane is called among several."""
+    workers: int = 16
+    """Jobs handled at the same time. Most of the time is waiting for the store or an engine."""
+    log_level: str = "INFO"
+    """How much is logged: DEBUG, INFO, WARNING, ERROR."""
+
+    @property
+    def database(self) -> Path:
+        """The embedded store's file."""
+        return self.data / "isthmus.db"
+
+    @property
+    def files(self) -> Path:
+        """Where uploaded files and outputs lie."""
+        return self.data / "files"
+
+    @property
+    def sites(self) -> Path:
+        """Where local sites keep their runs."""
+        return self.data / "sites"
+
+    @property
+    def admin_token(self) -> Path:
+        """The first administrator's token, readable by the owner only."""
+        return self.data / "admin.token"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For kubectl and `isthmus` itself."""
+        return self.data / "kubeconfig"
+
+    @property
+    def instance(self) -> Path:
+        """Where and as which process the running instance is found."""
+        return self.data / "instance.json"

@@ -1,0 +1,195 @@
+"""Bringing files back from a folder that an untrusted job has filled, and removing such a folder.
+
+The folder may hold anything: links to `/etc/shadow`, pipes, devices, files without end, folders a thousand deep. So
+it is walked by descriptors, step by step and without ever following a link; a file is kept only if it is a plain
+file of the job's own account; and what is handed on is the very file that was looked at, by its descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from isthmus.errors import Invalid
+from isthmus.resources.trees import check_link
+
+MAX_DEPTH = 100
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Something a pattern matched: a file, a link (with its target), or something not to be kept (with the reason)."""
+
+    path: str
+    link: str | None = None
+    skipped: str | None = None
+
+
+def translate(pattern: str) -> re.Pattern[str]:
+    """A pattern as a regular expression over relative paths. A folder that matches stands for everything below it.
+
+    As in a shell, a wildcard does not begin a name that begins with a dot; `**` stands for any number of folders.
+    """
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    if not parts or pattern.startswith("/") or ".." in parts:
+        raise Invalid(f"{pattern!r} must be a pattern below the job's own folder, such as out/*.csv.")
+    text = ""
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if part == "**":
+            text += r"[^/.][^/]*(?:/[^/.][^/]*)*" if last else r"(?:[^/.][^/]*/)*"
+            continue
+        hidden = "" if part.startswith(".") else r"(?!\.)"
+        inner = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", "[^/]*")
+        inner = re.sub(r"(?<!\\)\.(?!\*)", "[^/]", inner)
+        text += f"{hidden}{inner}" + ("" if last else "/")
+    return re.compile(f"(?s:{text})(?:/.*)?")
+
+
+def find_matches(work: Path, patterns: Sequence[str], owner: int) -> list[Match]:
+    """Everything in the folder that a pattern matches, in order."""
+    compiled = [translate(pattern) for pattern in patterns]
+    if not compiled:
+        return []
+    top = os.open(work, _FOLDER)
+    try:
+        found = [
+            _classify(path, info, target, owner)
+            for path, info, target in _walk(top, "", 0)
+            if any(pattern.fullmatch(path) for pattern in compiled)
+        ]
+    finally:
+        os.close(top)
+    return sorted((match for match in found if match is not None), key=lambda match: match.path)
+
+
+def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result | None, str | None]]:
+    """Every entry below; the stat result is None for a folder that is too deep."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries]
+    for name in names:
+        path = f"{prefix}{name}"
+        try:
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(info.st_mode) else None
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(info.st_mode):
+            yield path, info, target
+        elif depth >= MAX_DEPTH:
+            yield path, None, None
+        else:
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=folder)
+            except OSError:
+                yield path, None, None
+                continue
+            try:
+                yield from _walk(inner, f"{path}/", depth + 1)
+            finally:
+                os.close(inner)
+
+
+def _classify(path: str, info: os.stat_result | None, target: str | None, owner: int) -> Match | None:
+    shown = _shown(path)
+    if info is None:
+        return Match(path, skipped=f"{shown} was not kept: the folder cannot be read, or lies too deep.")
+    if shown != path:
+        return Match(path, skipped=f"{shown} was not kept: its name is not UTF-8.")
+    if target is not None:
+        try:
+            check_link(path, target)
+        except ValueError:
+            return Match(path, skipped=f"{shown} was not kept: it is a link to a place outside the job's folder.")
+        return Match(path, link=target)
+    if not stat.S_ISREG(info.st_mode):
+        return Match(path, skipped=f"{shown} was not kept: it is not a plain file.")
+    if info.st_uid != owner:
+        return Match(path, skipped=f"{shown} was not kept: it belongs to another account.")
+    return Match(path)
+
+
+def _shown(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def open_plain(work: Path, path: str, owner: int) -> tuple[int, os.stat_result]:
+    """Open a plain file below the folder without following any link on the way; raises OSError."""
+    *folders, name = path.split("/")
+    here = os.open(work, _FOLDER)
+    try:
+        for folder in folders:
+            inner = os.open(folder, _FOLDER, dir_fd=here)
+            os.close(here)
+            here = inner
+        fd = os.open(name, _FILE, dir_fd=here)
+    finally:
+        os.close(here)
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
+        os.close(fd)
+        raise OSError(errno.EACCES, "it is no longer a plain file of the job's own")
+    return fd, info
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and everything in it, however deep, following no link. One that is not there is no error."""
+    try:
+        top = os.open(path, _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        _Remover(top).clear(top, 0)
+    finally:
+        os.close(top)
+    with contextlib.suppress(FileNotFoundError):
+        path.rmdir()
+
+
+class _Remover:
+    """Folders that lie deep are first moved to the top, so that neither descriptors nor the stack run out."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._moved = 0
+
+    def clear(self, folder: int, depth: int) -> None:
+        while names := os.listdir(folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    self._remove(folder, name, depth)
+
+    def _remove(self, folder: int, name: str, depth: int) -> None:
+        try:
+            os.unlink(name, dir_fd=folder)
+            return
+        except IsADirectoryError:
+            pass
+        except PermissionError:
+            os.chmod(folder, 0o700)
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=folder)
+                return
+        if depth >= 30:
+            self._moved += 1
+            os.rename(name, f".deep-{self._moved}-{os.getpid()}", src_dir_fd=folder, dst_dir_fd=self._top)
+            return
+        try:
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+        except PermissionError:
+            os.chmod(name, 0o700, dir_fd=folder)
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+        try:
+            self.clear(inner, depth + 1)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=folder)

@@ -1,0 +1,394 @@
+"""The local engine: the contract, put together from its parts.
+
+Submitting is three steps, each of which may be repeated: prepare the folder (renamed into place when complete), have
+the keeper fork a supervisor for it, look. The supervisor decides under the run's lock whether it is the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import platform
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from isthmus._kit.crashpoints import reach
+from isthmus.engines.base import (
+    Capabilities,
+    EndReason,
+    FileSink,
+    FileSource,
+    Inventory,
+    Observation,
+    Run,
+    RunState,
+    Stream,
+)
+from isthmus.errors import EngineRefused, Misconfigured, NotFound, SiteUnavailable
+from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.sites import Capacity, SiteNode
+
+from . import cgroups, launching
+from .collecting import find_matches, open_plain, remove_tree
+from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
+from .following import Follower
+from .isolation import Sandbox, closed_parent, find_sandbox, resolve
+from .keeping import Keeper
+from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
+from .logs import LogWatcher, read_at, size_of
+from .observing import free_work, is_over, look, settle
+from .processes import open_pidfd
+from .settings import LocalSettings
+from .staging import Contents, Staging, clear_abandoned
+
+
+class LocalEngine:
+    """Runs jobs as processes of this machine."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._settings = settings
+        self._layout = Layout(settings.root.absolute())
+        self._superuser = os.geteuid() == 0
+        self._cpus = settings.cpus if settings.cpus is not None else float(len(os.sched_getaffinity(0)))
+        self._memory = settings.memory_bytes if settings.memory_bytes is not None else _machine_memory() * 9 // 10
+        self._kinds: dict[str, DeviceKind] = find_devices((), settings.devices, int(self._cpus))
+        self._power: dict[str, tuple[float, float]] = {}
+        self._cgroups = cgroups.Cgroups()
+        self._sandbox: Sandbox | None = None
+        self._no_sandbox = ""
+        self._logs = LogWatcher()
+        self._follower = Follower(self._layout, self._wake_logs)
+        self._rescanning: asyncio.Task[None] | None = None
+        self._keeper: Keeper | None = None
+
+    async def open(self) -> None:
+        """Find out what the machine can do, have a keeper ready, find runs that were started earlier."""
+        await asyncio.to_thread(self._look_around)
+        self._keeper = Keeper(self._layout.root)
+        await self._keeper.ensure()
+        self._logs.open()
+        self._follower.rescan(await asyncio.to_thread(self._layout.run_ids))
+        self._rescanning = asyncio.create_task(self._rescan())
+
+    def _look_around(self) -> None:
+        try:
+            self._layout.make(0o700)
+            if self._settings.isolation == "None":
+                self._no_sandbox = "the site's settings switch it off"
+            else:
+                self._sandbox, self._no_sandbox = find_sandbox(
+                    self._layout.root, self._settings.visible, superuser=self._superuser
+                )
+            if self._open_path:
+                self._layout.make(0o711)
+            clear_abandoned(self._layout)
+        except OSError as error:
+            raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: {error}.") from error
+        if self._sandbox is None and self._settings.isolation == "Required":
+            raise Misconfigured(f"Isolation is required, but {self._no_sandbox}. Or set isolation to Preferred.")
+        name = "isthmus-" + hashlib.sha256(os.fsencode(self._layout.root)).hexdigest()[:12]
+        self._cgroups = cgroups.detect(name, self._settings.system, superuser=self._superuser)
+
+    @property
+    def _open_path(self) -> bool:
+        return self._superuser and self._sandbox is None
+
+    async def close(self) -> None:
+        """Let go. Runs go on, and so does the keeper."""
+        if self._rescanning is not None:
+            self._rescanning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._rescanning
+            self._rescanning = None
+        self._follower.close()
+        await self._logs.close()
+
+    async def stop_keeper(self) -> None:
+        """Have the keeper leave, when the platform itself is taken down. Runs go on."""
+        if self._keeper is not None:
+            await self._keeper.stop()
+        cgroups.remove(cgroups.Group([str(home) for home in self._cgroups.homes.values()]))
+
+    async def _rescan(self) -> None:
+        """The safety net under the events; it also keeps the keeper warm."""
+        assert self._keeper is not None
+        while True:
+            await asyncio.sleep(self._settings.rescan_seconds)
+            with contextlib.suppress(SiteUnavailable, OSError):
+                self._follower.rescan(await asyncio.to_thread(self._layout.run_ids))
+                await self._keeper.ensure()
+
+    async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
+        """What this machine offers; the classes are remembered for later runs."""
+        self._kinds = await asyncio.to_thread(find_devices, classes, self._settings.devices, int(self._cpus))
+        self._power = {c.name: (p.idle_watts, p.busy_watts) for c in classes if (p := c.spec.power) is not None}
+        if not os.access(self._layout.runs, os.W_OK | os.X_OK):
+            raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: it is missing or closed.")
+        counts = {name: len(kind.units) for name, kind in self._kinds.items()}
+        node = SiteNode(name=socket.gethostname(), cpus=self._cpus, memory_bytes=self._memory, devices=counts)
+        return Inventory(
+            version=f"Linux {platform.release()}",
+            capacity=Capacity(cpus=self._cpus, memory_bytes=self._memory, devices=counts),
+            nodes=(node,),
+            features=self._features(),
+        )
+
+    def _features(self) -> dict[str, str]:
+        accounts = "each tenant's own" if self._superuser else "one for all (not started as root)"
+        apart = "tenants are kept apart by accounts only" if self._superuser else "tenants are not kept apart"
+        return {
+            "isolation": "bubblewrap" if self._sandbox else f"none: {self._no_sandbox}; {apart}",
+            "accounts": accounts,
+            "memory-limit": self._cgroups.describe("memory") or "rlimit, for each process",
+            "cpu-limit": self._cgroups.describe("cpu") or "none",
+            "process-limit": self._cgroups.describe("pids") or "none",
+            "energy": "rapl" if any(self._settings.powercap.glob("intel-rapl:*/energy_uj")) else "estimated",
+        }
+
+    def check(self, run: Run) -> None:
+        """Refuse what can never work here."""
+        if not valid_run_id(run.id):
+            raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
+        if run.image is not None:
+            raise EngineRefused("The local engine runs no container images. Remove image, or choose another site.")
+        if run.nodes > 1:
+            raise EngineRefused(f"The job asks for {run.nodes} nodes; the local engine is a single machine.")
+        if not run.command and run.script is None:
+            raise EngineRefused("There is neither a command nor a script to run.")
+        if run.milli_cpus > self._cpus * 1000:
+            raise EngineRefused(f"The job asks for {run.milli_cpus / 1000:g} cpus; this machine offers {self._cpus:g}.")
+        if run.memory_bytes > self._memory:
+            raise EngineRefused(f"The job asks for {run.memory_bytes} bytes of memory; there are {self._memory}.")
+        if self._superuser and run.account.user is None and not run.account.uid:
+            raise EngineRefused("Jobs never run as root. Give the tenant an account or uid of its own.")
+        launching.check_words(run)
+        check_devices(run.devices, self._kinds)
+
+    async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
+        """Start the run, or find it if it was started before."""
+        self.check(run)
+        assert self._keeper is not None, "the engine is not open"
+        folder = self._layout.run(run.id)
+        if not folder.path.exists():
+            reach("submit:begin")
+            await asyncio.to_thread(self._prepare, run, files)
+        seen = await self.observe(run.id)
+        if seen is not None:
+            return seen
+        answer = await self._keeper.start_run(run.id)
+        reach("submit:asked")
+        seen = await self.observe(run.id)
+        if seen is None:
+            why = answer.removeprefix("failed ") or "its supervisor did not answer"
+            raise SiteUnavailable(f"Run {run.id} was not started: {why}. It is tried again later.")
+        self._follower.follow(run.id)
+        return seen
+
+    def _prepare(self, run: Run, files: FileSource | None) -> None:
+        try:
+            self._stage(run, files)
+        except OSError as error:
+            raise SiteUnavailable(f"The folder of run {run.id} could not be prepared: {error}.") from error
+
+    def _stage(self, run: Run, files: FileSource | None) -> None:
+        identity = resolve(run.account, superuser=self._superuser)
+        if self._open_path and (closed := closed_parent(self._layout.root)):
+            raise Misconfigured(
+                f"Jobs of other accounts cannot reach {self._layout.root}, because {closed} is closed to them. "
+                "Install bubblewrap, or choose another folder for the runs."
+            )
+        staging = Staging(self._layout, run.id, identity, superuser=self._superuser, open_path=self._open_path)
+        folder = self._layout.run(run.id)
+        with staging:
+            staging.bring(files)
+            # Under one lock: choosing units, and the folder that makes the choice hold.
+            with locked(self._layout.root / "units.lock") if run.devices else contextlib.nullcontext():
+                if folder.path.exists():
+                    return
+                grant = self._grant(run)
+                identity = replace(identity, groups=grant.groups)
+                home, tmp = launching.homes(folder, self._sandbox)
+                env = launching.environment(run, identity, grant, path=self._settings.path, home=home, tmp=tmp)
+                group = cgroups.plan(
+                    self._cgroups,
+                    run.id,
+                    milli_cpus=run.milli_cpus,
+                    memory_bytes=run.memory_bytes,
+                    max_processes=self._settings.max_processes,
+                )
+                spec = launching.make_spec(
+                    run,
+                    folder,
+                    identity,
+                    grant,
+                    self._sandbox,
+                    cgroup=group.to_json() if group else None,
+                    limits_memory=self._cgroups.can("memory"),
+                    superuser=self._superuser,
+                    powercap=str(self._settings.powercap),
+                )
+                staging.finish(Contents(spec, launching.launcher(env), run.script))
+
+    def _grant(self, run: Run) -> Grant:
+        def holds(other: str) -> bool:
+            if other == run.id or not valid_run_id(other):
+                return False
+            return self._holds_units(self._layout.run(other))
+
+        grant = allocate(self._layout.units, run.id, run.devices, self._kinds, holds)
+        return replace(grant, power={k: v for k, v in self._power.items() if k == "cpu" or k in run.devices})
+
+    def _holds_units(self, folder: RunFolder) -> bool:
+        # One that is prepared and not yet started keeps its units: it may be started at any moment.
+        if not folder.path.exists():
+            return False
+        return not folder.ended.exists() and not (folder.started.exists() and is_over(folder))
+
+    async def observe(self, run_id: str) -> Observation | None:
+        """What its folder says of a run."""
+        folder = self._folder(run_id)
+        try:
+            return look(folder) if folder else None
+        except OSError as error:
+            raise SiteUnavailable(f"The folder of run {run_id} cannot be read: {error}.") from error
+
+    def changes(self) -> AsyncIterator[set[str]]:
+        """Ids of runs that were started or have ended."""
+        return self._follower.subscribe()
+
+    async def cancel(self, run_id: str, *, grace: float = 5.0) -> None:
+        """Leave word for the supervisor and wake it. A run that was prepared and not started never will be."""
+        folder = self._folder(run_id)
+        if folder is None or not folder.path.exists() or folder.ended.exists():
+            return
+        try:
+            await asyncio.to_thread(self._cancel, folder, grace)
+        except OSError as error:
+            raise SiteUnavailable(f"Run {run_id} could not be cancelled: {error}.") from error
+        self._follower.follow(run_id)
+
+    def _cancel(self, folder: RunFolder, grace: float) -> None:
+        if not folder.cancel.exists():
+            write_record(folder.cancel, {"grace": grace})
+        started = read_record(folder.started)
+        if started is None:
+            # If its supervisor is just starting it holds the lock, and will see the wish when it has started.
+            settle(folder, EndReason.CANCELLED)
+            return
+        fd = open_pidfd(started.get("pid", 0), started.get("ticks", 0))
+        if fd is not None:
+            try:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(fd, signal.SIGUSR1)
+            finally:
+                os.close(fd)
+
+    async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
+        """Bring back the files that match."""
+        folder = self._known(run_id)
+        seen = await self.observe(run_id)
+        if seen is None or seen.state is not RunState.ENDED:
+            raise EngineRefused(f"Run {run_id} has not ended; its files are collected after the end.")
+        owner = int((read_record(folder.spec) or {}).get("owner", -1))
+        try:
+            matches = await asyncio.to_thread(find_matches, folder.work, patterns, owner)
+        except FileNotFoundError:
+            return [f"The working folder of run {run_id} is no longer there."] if patterns else []
+        skipped: list[str] = []
+        left = self._settings.max_output_bytes
+        for match in matches:
+            if match.skipped is not None:
+                skipped.append(match.skipped)
+            elif match.link is not None:
+                await sink.add_link(match.path, match.link)
+            else:
+                size = await self._collect_one(folder.work, match.path, owner, left, sink, skipped)
+                left -= size
+        return skipped
+
+    async def _collect_one(
+        self, work: Path, path: str, owner: int, left: int, sink: FileSink, skipped: list[str]
+    ) -> int:
+        try:
+            fd, info = open_plain(work, path, owner)
+        except OSError as error:
+            skipped.append(f"{path} was not kept: {error.strerror}.")
+            return 0
+        try:
+            if info.st_size > left:
+                limit = self._settings.max_output_bytes
+                skipped.append(f"{path} was not kept: with it the run's outputs exceed {limit} bytes.")
+                return 0
+            # By descriptor: the file that was looked at, whatever its name stands for by now.
+            await sink.add(path, fd, info.st_mode & 0o777)
+        finally:
+            os.close(fd)
+        return info.st_size
+
+    async def tidy(self, run_id: str) -> None:
+        """Free the working folder of a run that is over."""
+        folder = self._folder(run_id)
+        if folder is not None and await asyncio.to_thread(is_over, folder):
+            await asyncio.to_thread(free_work, folder)
+
+    async def forget(self, run_id: str) -> None:
+        """Remove everything of a run that is over."""
+        folder = self._folder(run_id)
+        if folder is not None and await asyncio.to_thread(self._forget, folder):
+            self._follower.forget(run_id)
+
+    def _forget(self, folder: RunFolder) -> bool:
+        if not folder.path.exists() or not is_over(folder):
+            return False
+        lock = folder.lock()
+        if lock is None:  # a supervisor is just starting, or has not quite left
+            return False
+        try:
+            if not is_over(folder):
+                return False
+            free_work(folder)
+            # Out of the way first: a half-removed folder must not look like a run that was never started.
+            gone = self._layout.staging / f"{folder.run_id}-forgotten-{os.getpid()}"
+            folder.path.rename(gone)
+            remove_tree(gone)
+        finally:
+            os.close(lock)
+        return True
+
+    async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
+        """Part of a log."""
+        return await asyncio.to_thread(read_at, self._known(run_id).log(stream), offset, size)
+
+    async def log_size(self, run_id: str, stream: Stream) -> int:
+        """How long a log is now."""
+        return size_of(self._known(run_id).log(stream))
+
+    async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait for a log to grow or the run to end."""
+        folder = self._known(run_id)
+        if not folder.ended.exists():
+            await self._logs.wait(folder.log(stream), offset, timeout)
+
+    def _wake_logs(self, run_id: str) -> None:
+        for stream in Stream:
+            self._logs.wake(self._layout.run(run_id).log(stream))
+
+    def _folder(self, run_id: str) -> RunFolder | None:
+        return self._layout.run(run_id) if valid_run_id(run_id) else None
+
+    def _known(self, run_id: str) -> RunFolder:
+        folder = self._folder(run_id)
+        if folder is None or not folder.path.exists():
+            raise NotFound(f"This site has no run {run_id[:100]!r}.")
+        return folder
+
+
+def _machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,113 @@
+"""Telling of changes as they happen.
+
+The kernel tells when a supervisor is gone (a pidfd becomes readable), which is right after it wrote the end, or
+after somebody killed it: one event covers both. A slow look at the folder finds runs that another engine started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+
+from .layout import Layout, read_record
+from .processes import boot_id, open_pidfd
+
+
+class Follower:
+    """Follows all runs of a root, and tells its subscribers which may have changed."""
+
+    def __init__(self, layout: Layout, on_change: Callable[[str], None]) -> None:
+        self._layout = layout
+        self._on_change = on_change
+        self._live: dict[str, int] = {}
+        self._over: set[str] = set()
+        self._subscribers: set[_Subscriber] = set()
+
+    def close(self) -> None:
+        """Let go of every handle and end every subscription."""
+        for run_id in list(self._live):
+            self._let_go(run_id)
+        for subscriber in self._subscribers:
+            subscriber.finish()
+
+    def follow(self, run_id: str) -> None:
+        """Follow a run that was started; tell of it now, and again when it ends."""
+        if run_id not in self._live and run_id not in self._over:
+            started = read_record(self._layout.run(run_id).started)
+            if started is None:
+                return
+            fd = None
+            if started.get("boot") == boot_id():
+                fd = open_pidfd(started.get("pid", 0), started.get("ticks", 0))
+            if fd is None:
+                self._over.add(run_id)
+            else:
+                self._live[run_id] = fd
+                asyncio.get_running_loop().add_reader(fd, self._gone, run_id)
+            self.tell(run_id)
+
+    def rescan(self, present: set[str]) -> None:
+        """Take note of which runs there are; those not seen before are followed."""
+        self._over &= present
+        for run_id in present - self._live.keys() - self._over:
+            if self._layout.run(run_id).ended.exists():
+                self._over.add(run_id)
+                self.tell(run_id)
+            else:
+                self.follow(run_id)
+
+    def tell(self, run_id: str) -> None:
+        """Its observation may be new."""
+        self._on_change(run_id)
+        for subscriber in self._subscribers:
+            subscriber.add(run_id)
+
+    def forget(self, run_id: str) -> None:
+        """It is gone."""
+        self._over.discard(run_id)
+
+    async def subscribe(self) -> AsyncIterator[set[str]]:
+        """Every run known now, and then those that change."""
+        subscriber = _Subscriber(set(self._live) | self._over)
+        self._subscribers.add(subscriber)
+        try:
+            yield subscriber.take()
+            while await subscriber.ready():
+                yield subscriber.take()
+        finally:
+            self._subscribers.discard(subscriber)
+
+    def _gone(self, run_id: str) -> None:
+        self._let_go(run_id)
+        self._over.add(run_id)
+        self.tell(run_id)
+
+    def _let_go(self, run_id: str) -> None:
+        fd = self._live.pop(run_id)
+        asyncio.get_running_loop().remove_reader(fd)
+        os.close(fd)
+
+
+class _Subscriber:
+    def __init__(self, pending: set[str]) -> None:
+        self._pending = pending
+        self._event = asyncio.Event()
+        self._finished = False
+
+    def add(self, run_id: str) -> None:
+        self._pending.add(run_id)
+        self._event.set()
+
+    def take(self) -> set[str]:
+        taken, self._pending = self._pending, set()
+        self._event.clear()
+        return taken
+
+    def finish(self) -> None:
+        self._finished = True
+        self._event.set()
+
+    async def ready(self) -> bool:
+        await self._event.wait()
+        return not self._finished

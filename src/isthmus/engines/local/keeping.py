@@ -1,0 +1,112 @@
+"""Finding the keeper, starting it when there is none, and asking it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from isthmus._kit import crashpoints
+from isthmus.errors import SiteUnavailable
+
+_HERE = Path(__file__).parent
+_CODE = (
+    _HERE / "keeper.py",
+    _HERE / "supervising.py",
+    _HERE / "layout.py",
+    _HERE / "processes.py",
+    _HERE / "cgroups.py",
+    _HERE.parent / "metering.py",
+)
+_ANSWER_SECONDS = 30.0
+_START_SECONDS = 30.0
+
+
+def code_version() -> str:
+    """Changes whenever the code of keeper or supervisor does."""
+    hasher = hashlib.sha256()
+    for path in _CODE:
+        hasher.update(path.read_bytes())
+    return hasher.hexdigest()[:12]
+
+
+class Keeper:
+    """The keeper of one root, as its client sees it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._name = f"keeper-{code_version()}"
+        self._starting = asyncio.Lock()
+
+    async def ensure(self) -> None:
+        """Start a keeper if none answers."""
+        if await self._try("ping") is None:
+            await self._start()
+
+    async def start_run(self, run_id: str) -> str:
+        """Have a supervisor started: `started`, `already`, `failed …`, or empty if nobody could say."""
+        request = f"start {run_id}"
+        answer = await self._try(request)
+        if answer is None:
+            await self._start()
+            answer = await self._try(request)
+        return answer or ""
+
+    async def stop(self) -> None:
+        """Have the keeper leave. Supervisors and their runs go on."""
+        await self._try("stop")
+
+    async def _try(self, request: str) -> str | None:
+        """Ask; None: there is no keeper. Empty: it was asked, and the answer is lost."""
+        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{self._name}.sock")
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            raise SiteUnavailable(f"The keeper of {self._root} cannot be reached: {error}.") from error
+        finally:
+            os.close(folder)
+        try:
+            writer.write(f"{request}\n".encode())
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return (await reader.readline()).decode(errors="replace").strip()
+        except (OSError, TimeoutError):
+            return ""
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if await self._try("ping") is None:
+                await asyncio.to_thread(self._spawn)
+
+    def _spawn(self) -> None:
+        # Nothing of our own environment reaches keeper or jobs, but for the tests' wish to crash.
+        env = {k: v for k, v in os.environ.items() if k == crashpoints.VARIABLE}
+        command = [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), str(self._root), self._name]
+        try:
+            with (self._root / "keeper.log").open("ab") as log:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=env,
+                    cwd="/",
+                    start_new_session=True,
+                    timeout=_START_SECONDS,
+                    check=False,
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SiteUnavailable(f"The keeper of {self._root} could not be started: {error}.") from error
+        if done.returncode:
+            raise SiteUnavailable(
+                f"The keeper of {self._root} could not be started (exit code {done.returncode}); see keeper.log there."
+            )

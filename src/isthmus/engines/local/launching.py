@@ -1,0 +1,139 @@
+"""The plan of a run: everything the supervisor needs, worked out beforehand and written as plain data. Pure.
+
+A job is started through a **launcher**, a few lines of shell that run as the job's own user inside its sandbox: they
+set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they
+report through a descriptor whether the program exists, which so is told exactly from a program that fails.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from isthmus.engines.base import Run
+from isthmus.errors import Cause, EngineRefused
+
+from .devices import Grant
+from .isolation import JOB_HOME, LAUNCH_HOME, Identity, Sandbox
+from .layout import RunFolder
+from .supervising import REPORT_FD
+
+GRACE_SECONDS = 10.0
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Some shells do not let these be assigned; `env` sets them.
+_SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
+
+
+def check_words(run: Run) -> None:
+    """Refuse names and words that no operating system would take."""
+    for name in run.env:
+        if not _ENV_NAME.fullmatch(name):
+            message = "must consist of letters, digits and _ and not begin with a digit"
+            raise EngineRefused(
+                f"The environment variable {name!r} {message}.", causes=(Cause("spec.env", f"{name!r} {message}"),)
+            )
+    words = [*run.command, *run.args, *run.env.values(), run.script or ""]
+    if any("\0" in word for word in words):
+        raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
+
+
+def environment(run: Run, identity: Identity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
+    """The job's whole environment; nothing of the control plane's own is in it.
+
+    `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
+    may use one of them is slower than with one thread. Whoever sets it decides.
+    """
+    cpus = run.milli_cpus / 1000
+    ours = {
+        "PATH": path,
+        "HOME": home,
+        "USER": identity.name,
+        "LOGNAME": identity.name,
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "TMPDIR": tmp,
+        "OMP_NUM_THREADS": str(max(1, math.ceil(cpus))),
+    }
+    platform = {
+        "ISTHMUS_JOB": run.job,
+        "ISTHMUS_NAMESPACE": run.namespace,
+        "ISTHMUS_RUN_ID": run.id,
+        "ISTHMUS_CPUS": f"{cpus:g}",
+        "ISTHMUS_TASKS": str(run.tasks),
+    }
+    return {**ours, **grant.env, **run.env, **platform}
+
+
+def launcher(env: Mapping[str, str]) -> str:
+    """The shell lines that set the environment and become the program given as arguments."""
+    plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
+    odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
+    through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
+    lines = [
+        f"printf + >&{REPORT_FD}",
+        *plain,
+        'if ! command -v -- "$1" >/dev/null 2>&1; then',
+        f"  printf missing >&{REPORT_FD}",
+        '  echo "isthmus: $1: not found, or not executable" >&2',
+        "  exit 127",
+        "fi",
+        f'exec {through}"$@" {REPORT_FD}>&-',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def program(run: Run, script: str) -> list[str]:
+    """The command to run. The interpreter that a script names is called by us: no need for an executable file."""
+    if run.script is None:
+        return list(run.command)
+    first = run.script.split("\n", 1)[0]
+    if first.startswith("#!") and (words := first[2:].strip().split(None, 1)):
+        return [*words, script, *run.args]
+    return ["/bin/sh", script, *run.args]
+
+
+def make_spec(
+    run: Run,
+    folder: RunFolder,
+    identity: Identity,
+    grant: Grant,
+    sandbox: Sandbox | None,
+    *,
+    cgroup: Mapping[str, Any] | None,
+    limits_memory: bool,
+    superuser: bool,
+    powercap: str,
+) -> dict[str, Any]:
+    """What the supervisor is told."""
+    launch = LAUNCH_HOME if sandbox else str(folder.launch)
+    command = program(run, f"{launch}/script")
+    prefix = sandbox.command(identity) if sandbox else []
+    drop = superuser and sandbox is None
+    return {
+        "run": run.id,
+        "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
+        "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+        "program": command[0],
+        "sandboxed": sandbox is not None,
+        "identity": {"uid": identity.uid, "gid": identity.gid, "groups": list(identity.groups)} if drop else None,
+        "owner": identity.uid,
+        "separate_streams": run.separate_streams,
+        "time_limit": run.time_limit,
+        "grace": GRACE_SECONDS,
+        "milli_cpus": run.milli_cpus,
+        "cgroup": cgroup,
+        # What a process may write to, not what it may map: many runtimes map far more than they use.
+        "rlimits": {} if limits_memory or not run.memory_bytes else {"RLIMIT_DATA": run.memory_bytes},
+        "devices": {name: list(units) for name, units in grant.units.items()},
+        "power": {name: list(watts) for name, watts in grant.power.items()},
+        "powercap": powercap,
+    }
+
+
+def homes(folder: RunFolder, sandbox: Sandbox | None) -> tuple[str, str]:
+    """HOME and TMPDIR as the job sees them."""
+    return (JOB_HOME, "/tmp") if sandbox else (str(folder.work), str(folder.tmp))  # noqa: S108

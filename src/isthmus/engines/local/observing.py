@@ -1,0 +1,112 @@
+"""Reading from its folder what became of a run, and settling the end of one whose supervisor is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+
+from . import cgroups
+from .collecting import remove_tree
+from .layout import RunFolder, read_record, write_record
+from .processes import boot_id, is_alive, marked_with, send
+
+_LOST = {
+    EndReason.NODE_LOST: "The machine was restarted while the job ran.",
+    EndReason.SUPERVISOR_LOST: "The process that watched over the job was killed; the job was ended with it.",
+    EndReason.CANCELLED: "Cancelled before it was started.",
+}
+
+
+def look(folder: RunFolder) -> Observation | None:
+    """What is known of a run; None: there is none, or it was prepared and never started."""
+    if (ended := read_record(folder.ended)) is not None:
+        return _over(folder, ended)
+    started = read_record(folder.started)
+    if started is None:
+        return None
+    if _lives(started):
+        devices = (read_record(folder.spec) or {}).get("devices", {})
+        return Observation(RunState.RUNNING, str(started["pid"]), _moment(started.get("at")), devices=devices)
+    # It may have ended between the two looks.
+    if (ended := read_record(folder.ended)) is not None:
+        return _over(folder, ended)
+    same_boot = started.get("boot") == boot_id()
+    if not settle(folder, EndReason.SUPERVISOR_LOST if same_boot else EndReason.NODE_LOST):
+        # Somebody else settles it just now, or the supervisor has the lock and is about to end.
+        return Observation(RunState.UNKNOWN, str(started.get("pid", "")), _moment(started.get("at")))
+    return _over(folder, read_record(folder.ended) or {})
+
+
+def is_over(folder: RunFolder) -> bool:
+    """Whether nothing of the run can be running any more."""
+    seen = look(folder)
+    return seen is None or seen.state is RunState.ENDED
+
+
+def settle(folder: RunFolder, reason: EndReason) -> bool:
+    """Write the end of a run that nobody watches over; whether there is an end now."""
+    lock = folder.lock()
+    if lock is None:
+        return False
+    try:
+        if not folder.ended.exists():
+            _end_remains(folder)
+            record = {"at": time.time(), "reason": reason.value, "message": _LOST[reason]}
+            write_record(folder.ended, record)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _end_remains(folder: RunFolder) -> None:
+    """The kernel ends the job with its supervisor; descendants outside a sandbox may be left."""
+    spec = read_record(folder.spec) or {}
+    if spec.get("cgroup"):
+        group = cgroups.Group.from_json(spec["cgroup"])
+        cgroups.kill(group)
+        cgroups.remove(group)
+    if spec and not spec["sandboxed"]:
+        send(marked_with(f"ISTHMUS_RUN_ID={folder.run_id}".encode()), signal.SIGKILL)
+
+
+def free_work(folder: RunFolder) -> None:
+    """Remove the job's own folders, and the launcher with its environment."""
+    for path in (folder.work, folder.tmp, folder.launch):
+        remove_tree(path)
+    spec = read_record(folder.spec) or {}
+    if spec.get("cgroup"):
+        cgroups.remove(cgroups.Group.from_json(spec["cgroup"]))
+
+
+def _lives(started: dict[str, Any]) -> bool:
+    if started.get("boot") != boot_id():
+        return False
+    pid, ticks = started.get("pid"), started.get("ticks")
+    return isinstance(pid, int) and isinstance(ticks, int) and is_alive(pid, ticks)
+
+
+def _over(folder: RunFolder, ended: dict[str, Any]) -> Observation:
+    started = read_record(folder.started) or {}
+    usage = ended.get("usage")
+    return Observation(
+        RunState.ENDED,
+        str(started.get("pid", "")),
+        _moment(started.get("at")),
+        _moment(ended.get("at")),
+        # An end that a power loss made unreadable was an end of the machine too.
+        EndReason(ended.get("reason", EndReason.NODE_LOST)),
+        ended.get("message", ""),
+        ended.get("exit_code"),
+        ended.get("signal"),
+        RunUsage(**usage) if usage else None,
+        (read_record(folder.spec) or {}).get("devices", {}),
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,50 @@
+"""Settings of the local engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Isolation = Literal["Required", "Preferred", "None"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredDevices:
+    """Devices that the administrator names, where looking for device files is not enough."""
+
+    device_class: str
+    count: int = 1
+    """Units. Default 1."""
+    paths: tuple[str, ...] = ()
+    """Device files: as many as units (one each), or any other number (all for every unit). Default none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """How the local engine runs jobs on this machine."""
+
+    root: Path
+    """Folder of all runs. On a local file system: locks and renames must be reliable."""
+    cpus: float | None = None
+    """Cpus to offer. Default: all that this process may use."""
+    memory_bytes: int | None = None
+    """Bytes of memory to offer. Default: nine tenths, so that the system and the platform keep some."""
+    isolation: Isolation = "Preferred"
+    """Whether jobs run in a sandbox. Preferred: where the machine can; the inventory says whether it does."""
+    devices: tuple[DeclaredDevices, ...] = ()
+    """Devices declared by the site. Default none: device files are looked for by the patterns of each class."""
+    visible: tuple[Path, ...] = ()
+    """Folders that jobs may read besides the system's own, such as /data. Default none: safe before convenient."""
+    path: str = "/usr/local/bin:/usr/bin:/bin"
+    """PATH of jobs. Default: the system's programs, whatever the control plane itself was started with."""
+    max_processes: int = 4096
+    """Processes and threads of one job, where cgroups can limit them. Default 4096: stops a fork bomb, not a job."""
+    max_output_bytes: int = 50 * 2**30
+    """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
+    rescan_seconds: float = 5.0
+    """Seconds between looks at the folder itself, which find what no event told. Default 5: cheap, rarely needed."""
+    powercap: Path = field(default=Path("/sys/class/powercap"))
+    """Where the kernel shows RAPL energy counters. Default: its usual place; tests give a tree of their own."""
+    system: Path = field(default=Path("/"))
+    """Where /proc is found for cgroup detection. Default /; tests give a tree of their own."""

@@ -1,0 +1,175 @@
+"""Preparing the folder of a run: made under another name, complete, then renamed into place.
+
+Whoever renames first wins; another submission of the same run finds the folder and throws its own away. A folder
+left by a crash is recognised by its lock, which nobody holds any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus._kit.crashpoints import reach
+from isthmus.engines.base import FileSource
+from isthmus.resources.trees import TreeFile, check_link, check_path
+
+from .collecting import remove_tree
+from .isolation import Identity
+from .layout import Layout, RunFolder, reserve_record, try_lock
+
+_FICLONE = 0x40049409
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is written into a run's folder besides the files sent along."""
+
+    spec: Mapping[str, Any]
+    launcher: str
+    script: str | None
+
+
+class Staging:
+    """One folder being prepared."""
+
+    def __init__(self, layout: Layout, run_id: str, identity: Identity, *, superuser: bool, open_path: bool) -> None:
+        self._layout = layout
+        self._final = layout.run(run_id)
+        self._path = layout.staging / f"{run_id}-{secrets.token_hex(6)}"
+        self._identity = identity
+        self._owned = superuser
+        # Without a sandbox the job's own account must be able to pass through to its folders.
+        self._mode = 0o711 if open_path else 0o700
+        self._lock: int | None = None
+
+    def __enter__(self) -> Staging:
+        self._path.mkdir(mode=0o700)
+        self._lock = try_lock(self._path / "lock")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+        remove_tree(self._path)
+
+    def bring(self, files: FileSource | None) -> None:
+        """Copy the files sent along, and take room for what must be written later."""
+        folder = RunFolder(self._path)
+        for path in (folder.work, folder.tmp, folder.launch):
+            self._make_folder(path, 0o700)
+        reserve_record(folder.started)
+        reserve_record(folder.ended)
+        reach("submit:staging")
+        made = {folder.work}
+        for file in files.files if files else ():
+            target = folder.work / check_path(file.path)
+            self._make_parents(target.parent, made)
+            self._bring_one(file, target, files)
+
+    def _make_parents(self, parent: Path, made: set[Path]) -> None:
+        missing = []
+        while parent not in made:
+            missing.append(parent)
+            parent = parent.parent
+        for path in reversed(missing):
+            self._make_folder(path, 0o755)
+            made.add(path)
+
+    def _bring_one(self, file: TreeFile, target: Path, files: FileSource | None) -> None:
+        assert files is not None
+        if file.link is not None:
+            target.symlink_to(check_link(file.path, file.link))
+            if self._owned:
+                os.lchown(target, self._identity.uid, self._identity.gid)
+            return
+        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            copy_content(files.path_of(file), out)
+            self._own(out, file.mode & 0o777)
+        finally:
+            os.close(out)
+
+    def finish(self, contents: Contents) -> None:
+        """Write the rest and make the run's folder appear; if another was quicker, leave it as it is."""
+        folder = RunFolder(self._path)
+        self._write(folder.launch / "launcher", contents.launcher, 0o400)
+        if contents.script is not None:
+            self._write(folder.launch / "script", contents.script, 0o500)
+        for stream in ("stdout", "stderr") if contents.spec["separate_streams"] else ("stdout",):
+            self._write(folder.log(stream), "", 0o600)
+        fd = os.open(folder.spec, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as spec:
+            json.dump(contents.spec, spec)
+        self._path.chmod(self._mode)
+        reach("submit:staged")
+        try:
+            self._path.rename(self._final.path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        reach("submit:prepared")
+
+    def _make_folder(self, path: Path, mode: int) -> None:
+        path.mkdir(mode=mode)
+        path.chmod(mode)
+        if self._owned:
+            os.chown(path, self._identity.uid, self._identity.gid)
+
+    def _write(self, path: Path, text: str, mode: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            content = memoryview(text.encode("utf-8", "surrogateescape"))
+            while content:
+                content = content[os.write(fd, content) :]
+            self._own(fd, mode)
+        finally:
+            os.close(fd)
+
+    def _own(self, fd: int, mode: int) -> None:
+        if self._owned:
+            os.fchown(fd, self._identity.uid, self._identity.gid)
+        os.fchmod(fd, mode)
+
+
+def copy_content(source: Path, out: int) -> None:
+    """Copy a regular file, sharing blocks where the file system can; never a link to the original."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(out, _FICLONE, descriptor)
+            return
+        try:
+            while os.copy_file_range(descriptor, out, 1 << 30):
+                pass
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.lseek(out, 0, os.SEEK_SET)
+            with os.fdopen(os.dup(descriptor), "rb") as reader, os.fdopen(os.dup(out), "wb") as writer:
+                shutil.copyfileobj(reader, writer, 1 << 20)
+    finally:
+        os.close(descriptor)
+
+
+def clear_abandoned(layout: Layout) -> None:
+    """Remove what preparations left that did not finish."""
+    for path in layout.staging.iterdir():
+        if path.name == "trial" or not path.is_dir():
+            continue
+        try:
+            lock = try_lock(path / "lock")
+        except OSError:
+            continue
+        if lock is not None:
+            os.close(lock)
+            remove_tree(path)

@@ -1,0 +1,341 @@
+"""The supervisor: one small process that watches over one run, from before its start to after its end.
+
+It holds the run's lock, writes `started`, and only then starts the program, so that whoever comes later finds out
+that this run was started. It ends the whole tree of processes when the time limit is reached, when `cancel`
+appears (and it is signalled), or when the program itself is over and has left others behind. If it is killed, the
+kernel kills the program; whoever notices writes the end.
+
+It is forked by the keeper and uses nothing but the standard library. It is driven by signals alone and sleeps
+otherwise, but for a look at the energy counters now and then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus._kit.crashpoints import reach
+from isthmus.engines.local import cgroups
+from isthmus.engines.local.layout import RunFolder, read_record, write_record
+from isthmus.engines.local.processes import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    boot_id,
+    descendants,
+    parents,
+    prctl,
+    send,
+    start_ticks,
+)
+from isthmus.engines.metering import Power, RaplMeter, estimate, machine_cpu_seconds, share_of_energy
+
+METER_SECONDS = 30.0
+_RIVAL_SECONDS = 20.0
+REPORT_FD = 3
+OPTIONS_FD = 4
+MESSAGE_LIMIT = 1000
+_WAKING = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run ended."""
+
+    reason: str
+    exit_code: int | None = None
+    signal: str | None = None
+    message: str = ""
+
+
+def judge(status: int, *, wanted: str, report: bytes, oom_kills: int, sandboxed: bool, program: str) -> Verdict:
+    """Read the end from the wait status, from what we wanted, and from what the launcher reported.
+
+    The launcher reports `+` when it runs and `missing` when there is no such program; anything else is the reason
+    why not even the launcher could be started.
+    """
+    code = os.waitstatus_to_exitcode(status)
+    if not report.startswith(b"+"):
+        if wanted:
+            return Verdict(wanted)
+        why = report.decode(errors="replace") or f"the sandbox could not be made (exit code {code}); the log says why"
+        return Verdict("StartFailed", message=why)
+    if report.endswith(b"missing"):
+        return Verdict("StartFailed", 127, message=f"The program {program!r} was not found, or may not be executed.")
+    # Bubblewrap, like a shell, tells of a signal by 128 and its number.
+    number = -code if code < 0 else code - 128 if sandboxed and code > 128 else 0
+    name = signal.Signals(number).name if number in set(signal.Signals) else None
+    exit_code = None if name else code
+    if wanted:
+        return Verdict(wanted, exit_code, name)
+    if oom_kills and code != 0:
+        return Verdict("OutOfMemory", exit_code, name, "The job used more memory than it asked for.")
+    return Verdict("Completed", exit_code, name)
+
+
+class Supervisor:
+    """Watches over one run."""
+
+    def __init__(self, folder: RunFolder, spec: dict[str, Any], lock: int) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._lock = lock  # held as long as this process lives
+        self._group = cgroups.Group.from_json(spec["cgroup"]) if spec["cgroup"] else cgroups.Group()
+        self._child = 0
+        self._status: int | None = None
+        self._wanted = ""
+        self._kill_at: float | None = None
+        self._wake = _wake_on_signals()
+        self._meter = RaplMeter(Path(spec["powercap"]))
+        self._began = (time.time(), time.monotonic(), machine_cpu_seconds())
+
+    def begin(self) -> None:
+        """Write that the run is started; raises OSError, and then nothing was."""
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        cgroups.create(self._group)
+        reach("supervisor:limited")
+        pid = os.getpid()
+        record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0]}
+        write_record(self._folder.started, record)
+        reach("supervisor:started")
+
+    def run(self) -> None:
+        """Start the program and stay until everything of it is over and written down."""
+        if self._folder.cancel.exists():
+            self._end(Verdict("Cancelled", message="Cancelled before it was started."))
+            return
+        reader, writer = os.pipe()
+        self._child = self._fork(reader, writer)
+        os.close(writer)
+        reach("supervisor:forked")
+        self._watch()
+        self._end_tree()
+        reach("supervisor:over")
+        os.set_blocking(reader, False)
+        try:
+            report = os.read(reader, MESSAGE_LIMIT)
+        except BlockingIOError:
+            report = b""
+        assert self._status is not None
+        verdict = judge(
+            self._status,
+            wanted=self._wanted,
+            report=report,
+            oom_kills=cgroups.oom_kills(self._group),
+            sandboxed=self._spec["sandboxed"],
+            program=self._spec["program"],
+        )
+        self._end(verdict)
+
+    def _fork(self, reader: int, writer: int) -> int:
+        supervisor = os.getpid()
+        child = os.fork()
+        if child:
+            return child
+        try:
+            os.close(reader)
+            become_job(self._spec, self._folder, self._group, supervisor, writer)
+        except BaseException as error:  # noqa: BLE001 - this process has no other way to tell
+            os.write(writer, f"The job could not be started: {error}".encode()[:MESSAGE_LIMIT])
+        finally:
+            os._exit(127)
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        limit: float | None = self._spec["time_limit"]
+        deadline = None if limit is None else self._began[1] + limit
+        self._heed()
+        while self._status is None:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline and not self._wanted:
+                self._terminate("TimeLimit", self._spec["grace"])
+            if self._kill_at is not None and now >= self._kill_at:
+                self._kill_at = now + 1.0
+                self._kill_all()
+            times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
+            if self._meter.present:
+                times.append(now + METER_SECONDS)
+            poll.poll(max(0.0, min(times) - now) * 1000 + 1 if times else None)
+            self._heed()
+            self._meter.sample()
+
+    def _heed(self) -> None:
+        """See what the signals were about: children that ended, a wish to cancel, the machine going down."""
+        try:
+            woken = set(os.read(self._wake, 4096))
+        except BlockingIOError:
+            woken = set()
+        self._reap()
+        if self._status is not None or self._wanted:
+            return
+        if (asked := read_record(self._folder.cancel)) is not None:
+            self._terminate("Cancelled", float(asked.get("grace", self._spec["grace"])))
+        elif signal.SIGTERM in woken:
+            self._terminate("NodeLost", self._spec["grace"])
+
+    def _reap(self) -> bool:
+        """Bury the dead; whether any child is left. Orphans become our children: none left means no descendant is."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._child:
+                self._status = status
+
+    def _terminate(self, why: str, grace: float) -> None:
+        self._wanted = why
+        self._kill_at = time.monotonic() + grace
+        if grace > 0:
+            family = parents()
+            # Bubblewrap and the init it makes would take the job down at once; the job is asked, they are not.
+            keep = {self._child} | {p for p, parent in family.items() if parent == self._child}
+            tree = self._tree(family)
+            send(tree - keep if self._spec["sandboxed"] else tree, signal.SIGTERM)
+
+    def _tree(self, family: dict[int, int]) -> set[int]:
+        return descendants(os.getpid(), family) | cgroups.members(self._group)
+
+    def _kill_all(self) -> None:
+        cgroups.kill(self._group)
+        send(self._tree(parents()), signal.SIGKILL)
+
+    def _end_tree(self) -> None:
+        """What the program left running ends with it."""
+        pause = 0.0005
+        while self._reap() or cgroups.members(self._group):
+            self._kill_all()
+            time.sleep(pause)
+            pause = min(0.1, pause * 2)
+
+    def _end(self, verdict: Verdict) -> None:
+        elapsed = time.monotonic() - self._began[1]
+        record = {
+            # By the clock that does not jump: an end is never before its start.
+            "at": self._began[0] + elapsed,
+            "reason": verdict.reason,
+            "exit_code": verdict.exit_code,
+            "signal": verdict.signal,
+            "message": verdict.message[:MESSAGE_LIMIT],
+            "usage": self._usage(elapsed),
+        }
+        write_record(self._folder.ended, record)
+        reach("supervisor:ended")
+        cgroups.remove(self._group)
+
+    def _usage(self, elapsed: float) -> dict[str, Any]:
+        rusage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = cgroups.cpu_seconds(self._group)
+        if cpu is None:
+            cpu = rusage.ru_utime + rusage.ru_stime
+        peak = cgroups.peak_memory(self._group)
+        power = {name: Power(*watts) for name, watts in self._spec["power"].items()}
+        devices, cpus = self._spec["devices"], self._spec["milli_cpus"] / 1000
+        self._meter.sample()
+        source: str | None
+        if self._meter.present:
+            machine = machine_cpu_seconds() - self._began[2]
+            joules: float | None = share_of_energy(self._meter.joules, cpu, machine)
+            others = {name: watts for name, watts in power.items() if name != "cpu"}
+            boards = estimate(others, devices, cpus, elapsed, cpu)
+            joules, source = (joules, "rapl") if boards is None else ((joules or 0) + boards, "estimated")
+        else:
+            joules = estimate(power, devices, cpus, elapsed, cpu)
+            source = None if joules is None else "estimated"
+        return {
+            "elapsed_seconds": elapsed,
+            "cpu_seconds": cpu,
+            "peak_memory_bytes": rusage.ru_maxrss * 1024 if peak is None else peak,
+            "energy_joules": joules,
+            "energy_source": source,
+        }
+
+
+def become_job(spec: dict[str, Any], folder: RunFolder, group: cgroups.Group, supervisor: int, report: int) -> None:
+    """Turn this process into the job; does not return."""
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        os._exit(127)
+    signal.set_wakeup_fd(-1)
+    for number in (*_WAKING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    cgroups.enter(group)
+    Path("/proc/self/oom_score_adj").write_text("500")  # when memory is short, jobs go before the platform
+    for name, value in spec["rlimits"].items():
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (value, value))
+    append = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
+    out = os.open(folder.log("stdout"), append)
+    err = os.open(folder.log("stderr"), append) if spec["separate_streams"] else out
+    os.chdir(folder.work)
+    null = os.open(os.devnull, os.O_RDONLY)
+    options = os.memfd_create("options")
+    os.write(options, "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape"))
+    os.lseek(options, 0, os.SEEK_SET)
+    _arrange([null, out, err, report, options])
+    if not spec["options"]:
+        os.close(OPTIONS_FD)
+    os.umask(0o022)
+    if (identity := spec["identity"]) is not None:
+        os.setgroups(identity["groups"])
+        os.setgid(identity["gid"])
+        os.setuid(identity["uid"])
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel clears it with a change of user
+        if os.getppid() != supervisor:
+            os._exit(127)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    os.execve(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606
+
+
+def _arrange(sources: list[int]) -> None:
+    """Make these the descriptors 0, 1, 2, …; first moved out of the way, since they may overlap."""
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
+    for target, fd in enumerate(moved):
+        os.dup2(fd, target, inheritable=True)
+
+
+def _wake_on_signals() -> int:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in _WAKING:
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+def supervise(folder: RunFolder, reply: Any) -> None:
+    """Start this run unless it was started before, and stay with it. `reply` is called once, with the answer."""
+    os.setsid()
+    lock = folder.lock()
+    deadline = time.monotonic() + _RIVAL_SECONDS
+    # Whoever has the lock is just starting the same run, or looks into it for a moment.
+    while lock is None and not folder.started.exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+        lock = folder.lock()
+    if lock is None or folder.started.exists() or folder.ended.exists():
+        reply("already")
+        return
+    reach("supervisor:locked")
+    try:
+        supervisor = Supervisor(folder, json.loads(folder.spec.read_bytes()), lock)
+        supervisor.begin()
+    except OSError as error:
+        reply(f"failed {error}")
+        return
+    reply("started")
+    supervisor.run()

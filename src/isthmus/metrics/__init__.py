@@ -1,0 +1,23 @@
+"""What the program measures of itself, in Prometheus' form; `/metrics` shows it."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+RECONCILES = Counter("isthmus_reconciles_total", "Keys handled, by controller", ["controller"])
+RECONCILE_ERRORS = Counter(
+    "isthmus_reconcile_errors_total", "Keys whose handling failed, by controller", ["controller"]
+)
+JOBS_ENDED = Counter("isthmus_jobs_ended_total", "Jobs that reached their end, by phase", ["phase"])
+JOBS_WAITING = Gauge("isthmus_jobs_waiting", "Jobs that are ready and wait for a site or for room")
+PLACEMENT_SECONDS = Histogram("isthmus_placement_seconds", "Time of one placement pass")
+EVENTS_DROPPED = Counter("isthmus_events_dropped_total", "Events not written because there were too many")
+LEADING = Gauge("isthmus_leading", "1 while this control plane leads")
+
+__all__ = [
+    "EVENTS_DROPPED",
+    "JOBS_ENDED",
+    "JOBS_WAITING",
+    "LEADING",
+    "PLACEMENT_SECONDS",
+    "RECONCILES",
+    "RECONCILE_ERRORS",
+]

@@ -1,0 +1,154 @@
+"""What must be known of all jobs together: who waits, who takes room, who depends on whom, who is in which array.
+
+Fed by the informer, one change at a time; everything in it can be made again from the jobs. It never decides: it
+keeps the ledger and says which keys deserve a look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from isthmus.resources.jobs import ARRAY_LABEL, Intent, JobSpec
+from isthmus.resources.kinds import JOB
+from isthmus.resources.states import TERMINAL, JobPhase
+from isthmus.scheduling.demands import Demand, demand_of
+from isthmus.scheduling.ledger import Ledger, Occupying, Waiting
+from isthmus.store.base import Key, Record
+
+
+class JobIndex:
+    """The jobs, from the sides that single keys do not show."""
+
+    def __init__(self, look: Callable[[Key], None], room_changed: Callable[[], None]) -> None:
+        self.ledger = Ledger()
+        self.keys: dict[str, Key] = {}
+        """Where the job with a uid lives."""
+        self.children: dict[str, Counter[JobPhase]] = {}
+        """For each array, how many elements are in which phase."""
+        self._look, self._room_changed = look, room_changed
+        self._demands: dict[str, Demand] = {}
+        self._dependents: dict[Key, set[Key]] = {}
+
+    def changed(self, old: Record | None, new: Record | None) -> None:
+        """The informer's handler."""
+        if old is not None and (new is None or new.uid != old.uid):
+            self._gone(old)
+            old = None
+        if new is None:
+            return
+        self.keys[new.uid] = new.key
+        obj = new.obj
+        phase = JobPhase(obj["status"]["phase"])
+        before = JobPhase(old.obj["status"]["phase"]) if old else None
+        self._count_child(obj, before, phase)
+        if old is None:
+            self._note_dependencies(new.key, obj, present=phase not in TERMINAL)
+        elif before is not phase:
+            self._wake_dependents(new.key)
+            if phase in TERMINAL:
+                self._note_dependencies(new.key, obj, present=False)
+        self._keep_ledger(new, obj, phase)
+        if self._deserves_a_look(old, obj, before, phase):
+            self._look(new.key)
+
+    def demand(self, uid: str, namespace: str, spec: JobSpec) -> Demand:
+        """What a job needs, worked out once."""
+        if (known := self._demands.get(uid)) is None:
+            known = self._demands[uid] = demand_of(namespace, spec)
+        return known
+
+    def ready(self, uid: str, demand: Demand, priority: int) -> None:
+        """A job waits for a site."""
+        if self.ledger.put(Waiting(uid, demand, priority)):
+            self._room_changed()
+
+    def unready(self, uid: str) -> None:
+        """A job must not be placed now."""
+        self.ledger.drop(uid)
+
+    def _keep_ledger(self, record: Record, obj: dict[str, Any], phase: JobPhase) -> None:
+        uid = record.uid
+        if phase in TERMINAL or obj["spec"].get("array"):
+            self._demands.pop(uid, None)
+            if self.ledger.drop(uid):
+                self._room_changed()
+            return
+        if phase.occupies:
+            demand = self._demand_of(record, obj)
+            self.ledger.put(Occupying(uid, demand, obj["status"].get("site", "")))
+        elif simply_ready(obj):
+            self.ready(uid, self._demand_of(record, obj), obj["spec"].get("priority", 0))
+        else:
+            if self.ledger.drop(uid):  # was placed, waits for its next try
+                self._room_changed()
+
+    def _demand_of(self, record: Record, obj: dict[str, Any]) -> Demand:
+        known = self._demands.get(record.uid)
+        return known or self.demand(record.uid, record.key.namespace, JobSpec.model_validate(obj["spec"]))
+
+    def _deserves_a_look(
+        self, old: Record | None, obj: dict[str, Any], before: JobPhase | None, phase: JobPhase
+    ) -> bool:
+        meta, spec = obj["metadata"], obj["spec"]
+        if meta.get("deletionTimestamp"):
+            return True
+        if phase in TERMINAL:
+            return bool(spec.get("ttlAfterFinished")) and before is not phase
+        if phase is JobPhase.PLACED or spec.get("array"):
+            return True
+        if phase is JobPhase.PENDING:
+            return not simply_ready(obj) or bool(spec.get("deadline"))
+        return old is None or old.obj["metadata"].get("generation") != meta.get("generation")
+
+    def _gone(self, record: Record) -> None:
+        self._count_child(record.obj, JobPhase(record.obj["status"]["phase"]), None)
+        self.keys.pop(record.uid, None)
+        self.children.pop(record.uid, None)
+        self._demands.pop(record.uid, None)
+        self._note_dependencies(record.key, record.obj, present=False)
+        self._wake_dependents(record.key)
+        if self.ledger.drop(record.uid):
+            self._room_changed()
+
+    def _count_child(self, obj: dict[str, Any], before: JobPhase | None, after: JobPhase | None) -> None:
+        if before is after or ARRAY_LABEL not in (obj["metadata"].get("labels") or {}):
+            return
+        owner = next(iter(obj["metadata"].get("ownerReferences") or ()), None)
+        if owner is None:
+            return
+        counts = self.children.setdefault(owner["uid"], Counter())
+        if before is not None:
+            counts[before] -= 1
+        if after is not None:
+            counts[after] += 1
+        if parent := self.keys.get(owner["uid"]):
+            self._look(parent)
+
+    def _note_dependencies(self, key: Key, obj: dict[str, Any], *, present: bool) -> None:
+        for dependency in obj["spec"].get("dependencies") or ():
+            on = Key(JOB.name, key.namespace, dependency["job"])
+            waiting = self._dependents.setdefault(on, set())
+            if present:
+                waiting.add(key)
+            else:
+                waiting.discard(key)
+            if not waiting:
+                del self._dependents[on]
+
+    def _wake_dependents(self, key: Key) -> None:
+        for dependent in self._dependents.get(key, ()):
+            self._look(dependent)
+
+
+def simply_ready(obj: dict[str, Any]) -> bool:
+    """Whether a pending job can be placed without a closer look."""
+    spec, status = obj["spec"], obj["status"]
+    return (
+        spec.get("intent", Intent.RUN) == Intent.RUN
+        and not spec.get("dependencies")
+        and not spec.get("array")
+        and not status.get("retryAt")
+        and not obj["metadata"].get("deletionTimestamp")
+    )

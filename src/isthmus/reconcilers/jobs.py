@@ -1,0 +1,264 @@
+"""Job: from accepted to ended, one idempotent step at a time.
+
+The order of steps is what makes a crash harmless. A site is written down (`Placed`, with the finalizer) before
+the engine is asked; the engine looks for the run before it starts one; outputs are kept before the end is
+written; the working folder is freed after. Whoever comes back after a crash repeats the last step and finds it
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from isthmus._kit.clock import parse_timestamp, utcnow
+from isthmus._kit.crashpoints import reach
+from isthmus._kit.durations import parse_duration
+from isthmus.engines.base import EndReason, Engine, Observation, RunState
+from isthmus.errors import EngineRefused, Invalid, NotFound
+from isthmus.metrics import JOBS_ENDED
+from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
+from isthmus.resources.kinds import JOB, TENANT
+from isthmus.resources.states import JobPhase
+from isthmus.resources.tenants import Tenant
+from isthmus.runtime.controllers import DONE, Result
+from isthmus.runtime.informers import Informer
+from isthmus.runtime.leading import Leadership
+from isthmus.storage.base import Blobs
+from isthmus.storage.trees import TreeSink, TreeSource
+from isthmus.store.base import Key, Record, Store
+
+from . import lifecycle
+from .arrays import ArrayKeeper
+from .dependencies import Other, outlook
+from .engine_room import EngineRoom
+from .job_index import JobIndex
+from .recording import Recorder
+from .runs import run_of
+from .writing import Writer
+
+
+class JobReconciler:
+    """Brings jobs to their end."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        jobs: Informer,
+        tenants: Informer,
+        index: JobIndex,
+        engines: EngineRoom,
+        blobs: Blobs,
+        leadership: Leadership,
+        recorder: Recorder,
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self._store, self._jobs, self._tenants = store, jobs, tenants
+        self._index, self._engines, self._blobs = index, engines, blobs
+        self._leadership, self._recorder, self._now = leadership, recorder, now
+        self._writer = Writer(store, leadership, jobs)
+        self._arrays = ArrayKeeper(jobs, index, self._writer, recorder)
+
+    async def reconcile(self, key: Key) -> Result:
+        """One step for one job."""
+        record = self._jobs.get(key)
+        if record is None:
+            return DONE
+        job = Job.model_validate(record.obj)
+        if job.metadata.deletion_timestamp:
+            return await self._remove(record, job)
+        if job.status.phase.terminal:
+            return await self._after_end(record, job)
+        if status := lifecycle.missed_deadline(job, self._now()):
+            record = await self._writer.status(record, status)
+            job = Job.model_validate(record.obj)
+            self._recorder.say(job, "DeadlineMissed", f"the result was wanted by {job.spec.deadline}", warning=True)
+        if job.spec.array:
+            return await self._arrays.reconcile(record, job, self._now())
+        if job.status.phase is JobPhase.PENDING:
+            return await self._pending(record, job)
+        return await self._follow(record, job)
+
+    # Before it has a site
+
+    async def _pending(self, record: Record, job: Job) -> Result:
+        now = self._now()
+        if job.spec.intent is Intent.CANCEL:
+            self._index.unready(job.uid)
+            await self._end(
+                record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, "Cancelled", "cancelled before it started", now)
+            )
+            return DONE
+        if job.spec.intent is Intent.HOLD:
+            self._index.unready(job.uid)
+            return await self._wait(record, job, lifecycle.waiting(job, "Held", "held; isthmus release lets it go on"))
+        if job.spec.dependencies:
+            found = outlook(job, lambda name: self._other(job.namespace, name))
+            if found.hopeless:
+                self._index.unready(job.uid)
+                status = lifecycle.gave_up(job, JobPhase.CANCELLED, "DependencyFailed", found.hopeless, now)
+                await self._end(record, job, status)
+                return DONE
+            status = job.status.model_copy(update={"dependencies": found.resolved})
+            if found.waits_for:
+                self._index.unready(job.uid)
+                status.reason, status.message = "DependencyWaiting", found.waits_for
+                return await self._wait(record, job, status)
+            if found.resolved != (job.status.dependencies or []) or status.reason == "DependencyWaiting":
+                status.reason = status.message = None
+                record = await self._writer.status(record, status)
+                job = Job.model_validate(record.obj)
+        if job.status.retry_at and (delay := (parse_timestamp(job.status.retry_at) - now).total_seconds()) > 0:
+            self._index.unready(job.uid)
+            return Result(requeue_after=min(delay, 3600))
+        self._index.ready(job.uid, self._index.demand(job.uid, job.namespace, job.spec), job.spec.priority)
+        return self._at_deadline(job)
+
+    async def _wait(self, record: Record, job: Job, status: JobStatus) -> Result:
+        if status != job.status:
+            await self._writer.status(record, status)
+            self._recorder.say(job, status.reason or "Waiting", status.message or "")
+        return self._at_deadline(job)
+
+    def _at_deadline(self, job: Job) -> Result:
+        if job.spec.deadline is None or any(c.type == "DeadlineMissed" for c in job.status.conditions):
+            return DONE
+        left = parse_timestamp(job.spec.deadline) - self._now()
+        return Result(requeue_after=max(0.05, min(left, timedelta(hours=1)).total_seconds()))
+
+    def _other(self, namespace: str, name: str) -> Other | None:
+        record = self._jobs.get(Key(JOB.name, namespace, name))
+        if record is None:
+            return None
+        status = record.obj["status"]
+        return Other(record.uid, JobPhase(status["phase"]), started=bool(status.get("startedAt")))
+
+    # At its site
+
+    async def _follow(self, record: Record, job: Job) -> Result:
+        engine = self._engines.of(job.status.site)
+        seen = await engine.observe(job.run_id)
+        if seen is None:
+            if job.status.phase is JobPhase.PLACED:
+                return await self._submit(record, job, engine)
+            seen = Observation(
+                RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {job.status.site} no longer knows the run"
+            )
+        return await self._seen(record, job, engine, seen)
+
+    async def _submit(self, record: Record, job: Job, engine: Engine) -> Result:
+        if job.spec.intent is Intent.CANCEL:
+            # A run that is not there yet may still be on its way from a control plane that lost the lead: bar it.
+            self._leadership.check()
+            await engine.cancel(job.run_id, grace=0)
+            if await engine.observe(job.run_id) is None:
+                status = lifecycle.gave_up(
+                    job, JobPhase.CANCELLED, "Cancelled", "cancelled before it started", self._now()
+                )
+                await self._end(record, job, status)
+            return DONE
+        tenant = self._tenants.get(Key(TENANT.name, "", job.namespace))
+        try:
+            run = run_of(job, Tenant.model_validate(tenant.obj) if tenant else None)
+            engine.check(run)
+            files = None
+            if job.spec.files:
+                files = TreeSource(
+                    self._blobs, job.namespace, await self._blobs.get_tree(job.namespace, job.spec.files.tree)
+                )
+            self._leadership.check()
+            reach("submit:before")
+            seen = await engine.submit(run, files)
+            reach("submit:after")
+        except EngineRefused as error:
+            await self._end(
+                record, job, lifecycle.gave_up(job, JobPhase.FAILED, "EngineRefused", error.message, self._now())
+            )
+            return DONE
+        except (NotFound, Invalid) as error:
+            message = f"the files sent along cannot be used: {error.message}"
+            await self._end(record, job, lifecycle.gave_up(job, JobPhase.FAILED, "FilesMissing", message, self._now()))
+            return DONE
+        return await self._seen(record, job, engine, seen)
+
+    async def _seen(self, record: Record, job: Job, engine: Engine, seen: Observation) -> Result:
+        if seen.state is RunState.ENDED:
+            await self._finish(record, job, engine, seen)
+            return DONE
+        if job.spec.intent is Intent.CANCEL:
+            self._leadership.check()
+            await engine.cancel(job.run_id)
+            return Result(requeue_after=10)
+        if seen.state is RunState.UNKNOWN:
+            return Result(requeue_after=5)
+        status = lifecycle.going_on(job, seen)
+        if status != job.status:
+            record = await self._writer.status(record, status)
+            if job.status.phase is not status.phase:
+                self._recorder.say(job, status.phase.value, f"{status.phase.value.lower()} at {status.site}")
+        return self._at_deadline(job)
+
+    # After its end
+
+    async def _finish(self, record: Record, job: Job, engine: Engine, seen: Observation) -> None:
+        outputs = None
+        if job.spec.outputs and seen.reason is not EndReason.START_FAILED:
+            if job.status.phase is not JobPhase.FINISHING:
+                record = await self._writer.status(record, lifecycle.finishing(job, seen))
+                job = Job.model_validate(record.obj)
+            sink = TreeSink(self._blobs, job.namespace)
+            skipped = await engine.collect(job.run_id, job.spec.outputs, sink)
+            digest, count, size = await sink.finish()
+            outputs = Outputs(tree=digest, count=count, bytes=size, skipped=skipped[:100] or None)
+        reach("finish:collected")
+        await self._end(record, job, lifecycle.ended(job, seen, outputs, self._now()))
+        reach("finish:written")
+        self._leadership.check()
+        await engine.tidy(job.run_id)
+
+    async def _end(self, record: Record, job: Job, status: JobStatus) -> None:
+        await self._writer.status(record, status)
+        if status.phase.terminal:
+            JOBS_ENDED.labels(status.phase.value).inc()
+        told = status.message or f"{status.phase.value.lower()} at {status.site}"
+        self._recorder.say(job, status.reason or status.phase.value, told, warning=status.phase is JobPhase.FAILED)
+
+    async def _after_end(self, record: Record, job: Job) -> Result:
+        if (engine := self._engines.find(job.status.site or "")) and RUN_FINALIZER in (job.metadata.finalizers or ()):
+            await engine.tidy(job.run_id)
+        if job.spec.ttl_after_finished and job.status.finished_at:
+            end = parse_timestamp(job.status.finished_at) + timedelta(
+                seconds=parse_duration(job.spec.ttl_after_finished)
+            )
+            if (left := (end - self._now()).total_seconds()) > 0:
+                return Result(requeue_after=min(left, 3600))
+            self._leadership.check()
+            await self._store.delete(record.key, uid=job.uid)
+        return DONE
+
+    async def _remove(self, record: Record, job: Job) -> Result:
+        """Deleted: end the run, remove what every try left, let the object go."""
+        self._index.unready(job.uid)
+        if RUN_FINALIZER not in (job.metadata.finalizers or ()):
+            return DONE
+        past = [(earlier.attempt, earlier.site) for earlier in job.status.tries or ()]
+        for attempt, site in [*past, (job.status.attempt, job.status.site)]:
+            if site is None or self._site_is_gone(site):
+                continue
+            engine = self._engines.of(site)
+            run_id = f"{job.uid}.{attempt}"
+            seen = await engine.observe(run_id)
+            self._leadership.check()
+            if seen is None:
+                continue
+            if seen.state is not RunState.ENDED:
+                await engine.cancel(run_id)
+                return Result(requeue_after=2)
+            await engine.forget(run_id)
+        kept = [name for name in job.metadata.finalizers or () if name != RUN_FINALIZER]
+        await self._writer.metadata(record, finalizers=kept)
+        return DONE
+
+    def _site_is_gone(self, site: str) -> bool:
+        return self._engines.find(site) is None and not self._engines.expects(site)

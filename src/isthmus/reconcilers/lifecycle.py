@@ -1,0 +1,205 @@
+"""How a job's status moves on: pure functions from a job and what was seen to its next status.
+
+Every step is checked against the transition table. Time is an argument.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from isthmus._kit.clock import parse_timestamp, timestamp
+from isthmus._kit.durations import format_duration, parse_duration
+from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.resources.jobs import Intent, Job, JobStatus, Outputs, Try, Usage
+from isthmus.resources.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
+
+
+def waiting(job: Job, reason: str, message: str) -> JobStatus:
+    """Still pending, and why."""
+    return job.status.model_copy(update={"reason": reason, "message": message})
+
+
+def placed(job: Job, site: str, now: datetime) -> JobStatus:
+    """A site is chosen."""
+    status = _to(job, JobPhase.PLACED)
+    status.site, status.placed_at, status.retry_at = site, timestamp(now), None
+    status.reason = status.message = None
+    status.submitted_at = status.submitted_at or job.metadata.creation_timestamp
+    return status
+
+
+def going_on(job: Job, seen: Observation) -> JobStatus:
+    """The engine has it: queued or running."""
+    status = _to(job, JobPhase.RUNNING if seen.state is RunState.RUNNING else JobPhase.QUEUED)
+    status.engine_id = seen.engine_id or status.engine_id
+    status.message = seen.message or None
+    status.reason = None
+    if seen.devices:
+        status.devices = {name: list(units) for name, units in seen.devices.items()}
+    if seen.started_at:
+        status.started_at = timestamp(seen.started_at)
+        status.conditions = set_condition(
+            status.conditions, Condition(type="Started", status=ConditionStatus.TRUE), status.started_at
+        )
+    return status
+
+
+def finishing(job: Job, seen: Observation) -> JobStatus:
+    """Its processes ended; outputs are being collected."""
+    status = _to(job, JobPhase.FINISHING)
+    return _told(status, seen)
+
+
+def ended(job: Job, seen: Observation, outputs: Outputs | None, now: datetime) -> JobStatus:
+    """The try is over: the job's end, or the wait for its next try."""
+    cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
+    if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
+        phase, reason, message = JobPhase.SUCCEEDED, None, None
+    elif cancelled:
+        phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or "cancelled while it ran"
+    else:
+        reason, message = _failure(seen)
+        if _try_again(job, seen):
+            return _next_try(job, seen, reason, message, now)
+        phase = JobPhase.FAILED
+    status = _told(_to(job, phase), seen)
+    status.reason, status.message = reason, message
+    if outputs is not None:
+        status.outputs = outputs
+    return finished(status, now)
+
+
+def gave_up(job: Job, phase: JobPhase, reason: str, message: str, now: datetime) -> JobStatus:
+    """The job ends without (another) run."""
+    status = _to(job, phase)
+    status.reason, status.message = reason, message
+    return finished(status, now)
+
+
+def finished(status: JobStatus, now: datetime) -> JobStatus:
+    """The marks that every end carries."""
+    moment = timestamp(now)
+    status.finished_at = status.finished_at or moment
+    status.retry_at = None
+    marks = {
+        "Finished": True,
+        "Complete": status.phase is JobPhase.SUCCEEDED,
+        "Failed": status.phase is JobPhase.FAILED,
+    }
+    for mark, holds in marks.items():
+        if holds:
+            condition = Condition(
+                type=mark,
+                status=ConditionStatus.TRUE,
+                reason=status.reason or status.phase.value,
+                message=status.message or "",
+            )
+            status.conditions = set_condition(status.conditions, condition, moment)
+    return status
+
+
+def missed_deadline(job: Job, now: datetime) -> JobStatus | None:
+    """The status with its mark, once the deadline has passed; None if there is nothing to mark."""
+    if job.spec.deadline is None or now < parse_timestamp(job.spec.deadline):
+        return None
+    if any(condition.type == "DeadlineMissed" for condition in job.status.conditions):
+        return None
+    condition = Condition(
+        type="DeadlineMissed",
+        status=ConditionStatus.TRUE,
+        reason="DeadlinePassed",
+        message=f"the result was wanted by {job.spec.deadline}",
+    )
+    status = job.status.model_copy()
+    status.conditions = set_condition(status.conditions, condition, timestamp(now))
+    return status
+
+
+def _to(job: Job, phase: JobPhase) -> JobStatus:
+    check_transition(JOB_TRANSITIONS, job.status.phase, phase)
+    return job.status.model_copy(update={"phase": phase, "observed_generation": job.metadata.generation})
+
+
+def _told(status: JobStatus, seen: Observation) -> JobStatus:
+    status.engine_id = seen.engine_id or status.engine_id
+    status.exit_code, status.signal = seen.exit_code, seen.signal
+    if seen.devices:
+        status.devices = {name: list(units) for name, units in seen.devices.items()}
+    if seen.started_at:
+        status.started_at = timestamp(seen.started_at)
+        status.conditions = set_condition(
+            status.conditions, Condition(type="Started", status=ConditionStatus.TRUE), status.started_at
+        )
+    if seen.ended_at:
+        status.finished_at = timestamp(seen.ended_at)
+    if seen.usage:
+        status.usage = usage_of(seen.usage)
+    return status
+
+
+def usage_of(usage: RunUsage) -> Usage:
+    """What a run used, as the status says it."""
+    return Usage(
+        elapsed_seconds=_rounded(usage.elapsed_seconds),
+        cpu_seconds=_rounded(usage.cpu_seconds),
+        peak_memory_bytes=usage.peak_memory_bytes,
+        energy_joules=_rounded(usage.energy_joules),
+        energy_source=usage.energy_source,
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _failure(seen: Observation) -> tuple[str, str]:
+    match seen.reason:
+        case EndReason.TIME_LIMIT:
+            return "TimeLimit", seen.message or "ended because its time limit was over; raise resources.timeLimit"
+        case EndReason.OUT_OF_MEMORY:
+            return (
+                "OutOfMemory",
+                seen.message or "ended because it used more memory than it asked for; raise resources.memory",
+            )
+        case EndReason.COMPLETED | None if seen.signal:
+            return "Signal", f"ended by {seen.signal}"
+        case EndReason.COMPLETED | None:
+            return "NonZeroExit", f"ended with exit code {seen.exit_code}"
+        case _:
+            return seen.reason.value, seen.message or "the run ended and it is not known how"
+
+
+def _try_again(job: Job, seen: Observation) -> bool:
+    retries = job.spec.retries
+    if seen.reason is EndReason.START_FAILED or job.metadata.deletion_timestamp:
+        return False
+    wanted = retries.exit_codes is None or seen.exit_code in retries.exit_codes
+    return job.status.attempt < retries.limit and wanted
+
+
+def _next_try(job: Job, seen: Observation, reason: str, message: str, now: datetime) -> JobStatus:
+    attempt, retries = job.status.attempt, job.spec.retries
+    delay = min(parse_duration(retries.backoff) * 2.0**attempt, parse_duration(retries.max_backoff))
+    status = _told(_to(job, JobPhase.PENDING), seen)
+    over = Try(
+        attempt=attempt,
+        site=status.site,
+        engine_id=status.engine_id,
+        started_at=status.started_at,
+        finished_at=status.finished_at,
+        reason=reason,
+        exit_code=seen.exit_code,
+        signal=seen.signal,
+    )
+    return JobStatus(
+        phase=JobPhase.PENDING,
+        reason="BackingOff",
+        message=f"try {attempt + 1} of {retries.limit + 1} {message}; the next begins in {format_duration(delay)}",
+        attempt=attempt + 1,
+        retry_at=timestamp(now + timedelta(seconds=delay)),
+        submitted_at=status.submitted_at,
+        dependencies=status.dependencies,
+        tries=[*(status.tries or []), over],
+        observed_generation=status.observed_generation,
+    )

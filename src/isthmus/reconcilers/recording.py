@@ -1,0 +1,108 @@
+"""Events for people: what happened to an object, as `kubectl describe` and `isthmus job` show it.
+
+Events are courtesy, not state: they are written in the background, and when there are too many (ten thousand
+trivial jobs would make thirty thousand events) the ordinary ones are left out and counted. They are removed
+after an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
+from isthmus._kit.ids import suffix
+from isthmus.errors import IsthmusError
+from isthmus.metrics import EVENTS_DROPPED
+from isthmus.resources.kinds import EVENT
+from isthmus.resources.meta import Resource
+from isthmus.store.base import Key, Query, Store
+
+log = logging.getLogger(__name__)
+
+RATE, BURST = 20.0, 200.0
+"""Ordinary events per second in the long run, and at once."""
+KEPT_FOR = timedelta(hours=1)
+
+
+class Recorder:
+    """Writes events."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=2000)
+        self._tokens, self._filled = BURST, time.monotonic()
+
+    def say(self, about: Resource, reason: str, message: str, *, warning: bool = False) -> None:
+        """Tell what happened to an object."""
+        if (not warning and not self._allowed()) or self._queue.full():
+            EVENTS_DROPPED.inc()
+            return
+        now = timestamp(utcnow())
+        namespace = about.namespace or "isthmus-system"
+        self._queue.put_nowait(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": f"{about.name[:200]}.{suffix(10)}", "namespace": namespace},
+                "involvedObject": {
+                    "apiVersion": about.api_version,
+                    "kind": about.kind,
+                    "namespace": namespace,
+                    "name": about.name,
+                    "uid": about.uid,
+                },
+                "reason": reason,
+                "message": message[:1024],
+                "type": "Warning" if warning else "Normal",
+                "count": 1,
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "source": {"component": "isthmus"},
+                "reportingComponent": "isthmus",
+            }
+        )
+
+    async def run(self) -> None:
+        """Write what was said, and sweep out what is old, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._write())
+            group.create_task(self._sweep())
+
+    async def _write(self) -> None:
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._store.create(EVENT, event)
+            except IsthmusError as error:
+                log.info("event not written", extra={"error": str(error)})
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._remove_old(utcnow() - KEPT_FOR)
+            except IsthmusError as error:
+                log.info("old events not removed", extra={"error": str(error)})
+            await asyncio.sleep(300)
+
+    async def _remove_old(self, before: datetime) -> None:
+        cursor: str | None = None
+        while True:
+            page = await self._store.list(Query(EVENT), limit=500, continue_=cursor)
+            for record in page.records:
+                if parse_timestamp(record.obj.get("lastTimestamp") or "1970-01-01T00:00:00Z") < before:
+                    await self._store.delete(Key(*record.key), uid=record.uid)
+            if (cursor := page.continue_) is None:
+                return
+
+    def _allowed(self) -> bool:
+        now = time.monotonic()
+        self._tokens = min(BURST, self._tokens + (now - self._filled) * RATE)
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True

@@ -1,0 +1,190 @@
+"""Site: open its engine, look what is there, hear of its runs, close it when it goes.
+
+A site that does not answer is `Unreachable`: nothing new is sent there and nothing is concluded about its jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from isthmus._kit.clock import timestamp, utcnow
+from isthmus._kit.durations import parse_duration
+from isthmus.engines.base import Engine, Inventory
+from isthmus.errors import IsthmusError
+from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.jobs import uid_of_run
+from isthmus.resources.kinds import SITE
+from isthmus.resources.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.sites import Site, SiteSpec, SiteStatus
+from isthmus.resources.states import SITE_TRANSITIONS, SitePhase, check_transition
+from isthmus.runtime.controllers import DONE, Result
+from isthmus.runtime.informers import Informer
+from isthmus.runtime.leading import Leadership
+from isthmus.store.base import Key, Record, Store
+
+from .engine_room import EngineRoom
+from .job_index import JobIndex
+from .recording import Recorder
+from .writing import Writer
+
+log = logging.getLogger(__name__)
+
+FINALIZER = "isthmus.dev/site"
+MakeEngine = Callable[[Site], Awaitable[Engine]]
+"""Makes the engine of a site from its spec, not yet opened; raises Misconfigured for a driver it does not know."""
+
+
+@dataclass(slots=True)
+class _Open:
+    spec: SiteSpec
+    pump: asyncio.Task[None]
+
+
+class SiteReconciler:
+    """Keeps engines open and inventories fresh."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        sites: Informer,
+        classes: Informer,
+        index: JobIndex,
+        engines: EngineRoom,
+        make_engine: MakeEngine,
+        leadership: Leadership,
+        recorder: Recorder,
+        look: Callable[[Key], None],
+        opened: Callable[[], None],
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self._sites, self._classes, self._index, self._engines = sites, classes, index, engines
+        self._make_engine, self._recorder, self._now = make_engine, recorder, now
+        self._look, self._opened = look, opened
+        self._writer = Writer(store, leadership, sites)
+        self._open: dict[str, _Open] = {}
+
+    async def reconcile(self, key: Key) -> Result:
+        """One look at one site."""
+        record = self._sites.get(key)
+        self._engines.expect({known.key.name for known in self._sites.all()})
+        if record is None:
+            await self._close(key.name)
+            return DONE
+        site = Site.model_validate(record.obj)
+        if site.metadata.deletion_timestamp:
+            return await self._remove(record, site)
+        if FINALIZER not in (site.metadata.finalizers or ()):
+            record = await self._writer.metadata(record, finalizers=[*(site.metadata.finalizers or ()), FINALIZER])
+            site = Site.model_validate(record.obj)
+        try:
+            engine = await self._engine(site)
+            inventory = await engine.probe(self._device_classes())
+        except IsthmusError as error:
+            await self._note(record, site, unreachable(site, error.message, self._now()))
+            return Result(requeue_after=min(5.0, parse_duration(site.spec.probe_interval)))
+        await self._note(record, site, reachable(site, inventory, self._now()))
+        return Result(requeue_after=parse_duration(site.spec.probe_interval))
+
+    async def close(self) -> None:
+        """Close all engines; their runs go on."""
+        for name in list(self._open):
+            await self._close(name)
+
+    async def _engine(self, site: Site) -> Engine:
+        known = self._open.get(site.name)
+        if known and known.spec == site.spec and (engine := self._engines.find(site.name)):
+            return engine
+        await self._close(site.name)
+        engine = await self._make_engine(site)
+        await engine.open()
+        self._engines.put(site.name, engine)
+        pump = asyncio.create_task(self._pump(site.name, engine), name=f"changes-{site.name}")
+        self._open[site.name] = _Open(site.spec, pump)
+        self._opened()
+        return engine
+
+    async def _close(self, name: str) -> None:
+        if known := self._open.pop(name, None):
+            known.pump.cancel()
+            await asyncio.gather(known.pump, return_exceptions=True)
+        if engine := self._engines.take(name):
+            await engine.close()
+
+    async def _pump(self, name: str, engine: Engine) -> None:
+        """Turn the engine's news into looks at jobs."""
+        while True:
+            try:
+                async for runs in engine.changes():
+                    for run_id in runs:
+                        if key := self._index.keys.get(uid_of_run(run_id)):
+                            self._look(key)
+            except IsthmusError as error:
+                log.warning("no news from site", extra={"site": name, "error": str(error)})
+            await asyncio.sleep(1)
+
+    async def _note(self, record: Record, site: Site, status: SiteStatus) -> None:
+        check_transition(SITE_TRANSITIONS, site.status.phase, status.phase)
+        unchanged = status.model_copy(update={"probed_at": site.status.probed_at})
+        if unchanged == site.status:
+            return  # the time of the look alone is not news
+        await self._writer.status(record, status)
+        if status.phase is not site.status.phase:
+            told = status.message or f"{status.phase.value}"
+            self._recorder.say(site, status.phase.value, told, warning=status.phase is SitePhase.UNREACHABLE)
+
+    async def _remove(self, record: Record, site: Site) -> Result:
+        if FINALIZER not in (site.metadata.finalizers or ()):
+            return DONE
+        if self._index.ledger.jobs_at(site.name):
+            return Result(requeue_after=1)  # its jobs end first; nothing new is placed here
+        await self._close(site.name)
+        kept = [name for name in site.metadata.finalizers or () if name != FINALIZER]
+        await self._writer.metadata(record, finalizers=kept)
+        return DONE
+
+    def _device_classes(self) -> list[DeviceClass]:
+        return [DeviceClass.model_validate(record.obj) for record in self._classes.all()]
+
+
+def reachable(site: Site, inventory: Inventory, now: datetime) -> SiteStatus:
+    """The status of a site that answered: pure."""
+    phase = SitePhase.READY if site.spec.enabled else SitePhase.DISABLED
+    return SiteStatus(
+        phase=phase,
+        version=inventory.version or None,
+        capacity=inventory.capacity,
+        nodes=list(inventory.nodes),
+        queues=list(inventory.queues),
+        features=dict(inventory.features),
+        probed_at=timestamp(now),
+        conditions=_conditions(site, ConditionStatus.TRUE, "", now),
+        observed_generation=site.metadata.generation,
+    )
+
+
+def unreachable(site: Site, message: str, now: datetime) -> SiteStatus:
+    """The status of a site that did not: what was known stays known."""
+    return site.status.model_copy(
+        update={
+            "phase": SitePhase.UNREACHABLE,
+            "message": message,
+            "probed_at": timestamp(now),
+            "conditions": _conditions(site, ConditionStatus.FALSE, message, now),
+            "observed_generation": site.metadata.generation,
+        }
+    )
+
+
+def _conditions(site: Site, status: ConditionStatus, message: str, now: datetime) -> list[Condition]:
+    condition = Condition(type="Ready", status=status, message=message)
+    return set_condition(site.status.conditions, condition, timestamp(now))
+
+
+def site_key(name: str) -> Key:
+    """Where a site lives."""
+    return Key(SITE.name, "", name)

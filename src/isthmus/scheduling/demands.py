@@ -1,0 +1,85 @@
+"""Demands: what jobs need, in a form in which equal jobs are equal.
+
+Ten thousand jobs of one script have one demand. Whether it fits a site is decided once per demand and pass, not
+once per job, which keeps a pass cheap when the queue is long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from isthmus.resources.expressions import Expression, parse_expression
+from isthmus.resources.jobs import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """An amount of everything that is counted."""
+
+    milli_cpus: int = 0
+    memory: int = 0
+    devices: tuple[tuple[str, int], ...] = ()
+
+    def plus(self, other: Room, sign: int = 1) -> Room:
+        """The sum, or with sign -1 the difference; may become negative."""
+        devices = dict(self.devices)
+        for name, count in other.devices:
+            devices[name] = devices.get(name, 0) + sign * count
+        return Room(
+            self.milli_cpus + sign * other.milli_cpus,
+            self.memory + sign * other.memory,
+            tuple(sorted(devices.items())) if devices else (),
+        )
+
+    def lacks(self, wanted: Room) -> list[str]:
+        """What is missing for `wanted` to fit: `cpus`, `memory`, or the name of a device class."""
+        have = dict(self.devices)
+        missing = ["cpus"] if wanted.milli_cpus > self.milli_cpus else []
+        if wanted.memory > self.memory:
+            missing.append("memory")
+        missing += [name for name, count in wanted.devices if count > have.get(name, 0)]
+        return missing
+
+    def of(self, name: str) -> int:
+        """The amount of `cpus` (in thousandths), `memory`, or a device class."""
+        if name == "cpus":
+            return self.milli_cpus
+        return self.memory if name == "memory" else dict(self.devices).get(name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a job needs of a site, and which sites it accepts."""
+
+    tenant: str
+    room: Room
+    nodes: int = 1
+    image: bool = False
+    sites: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    expression: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def parsed(expression: str) -> Expression:
+    """The expression's tree, parsed once."""
+    return parse_expression(expression)
+
+
+def demand_of(tenant: str, spec: JobSpec) -> Demand:
+    """The demand of a job."""
+    resources, placement = spec.resources, spec.placement
+    return Demand(
+        tenant=tenant,
+        room=Room(
+            resources.milli_cpus,
+            resources.memory_bytes,
+            tuple(sorted((d.class_, d.count * resources.tasks) for d in resources.devices)),
+        ),
+        nodes=resources.nodes,
+        image=spec.image is not None,
+        sites=tuple(sorted(placement.sites)),
+        labels=tuple(sorted(placement.labels.items())),
+        expression=placement.expression,
+    )

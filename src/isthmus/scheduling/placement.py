@@ -1,0 +1,205 @@
+"""Placement: waiting jobs in order of priority, each to a site that satisfies it and has room.
+
+Who does not fit now keeps what it waits for from being taken by those behind it, so that a large job is not
+passed for ever by small ones. A job that waits only for a device leaves the cpus to others meanwhile.
+
+When nobody can place a job, the verdict says which condition failed at which site.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from isthmus._kit.quantities import format_bytes, format_cpus
+from isthmus.resources.expressions import explain, matches
+from isthmus.resources.tenants import TenantSpec
+
+from .demands import Demand, Room, parsed
+from .ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class SiteView:
+    """A site, as placement sees it."""
+
+    name: str
+    attributes: Mapping[str, str]
+    capacity: Room
+    closed: str | None = None
+    """Why it takes no work now; None if it does."""
+    queues: bool = False
+    """Keeps its own queue: work may be sent beyond the room it has."""
+    multi_node: bool = False
+    images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """This job goes to that site."""
+
+    uid: str
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why the jobs of a demand wait."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, and why the others wait."""
+
+    assignments: list[Assignment] = field(default_factory=list)
+    verdicts: dict[Demand, Verdict] = field(default_factory=dict)
+
+
+def plan(ledger: Ledger, sites: Sequence[SiteView], tenants: Mapping[str, TenantSpec], *, limit: int = 1000) -> Plan:
+    """Place as many waiting jobs as fit, at most `limit`."""
+    result = Plan()
+    free = {site.name: site.capacity.plus(ledger.taken(site.name), -1) for site in sites}
+    budget = _Budgets(ledger, tenants)
+    heads = [(queue[0], index, demand) for index, (demand, queue) in enumerate(ledger.queues.items())]
+    heapq.heapify(heads)
+    at: dict[Demand, int] = {}
+    suitable: dict[Demand, list[SiteView]] = {}
+    while heads and len(result.assignments) < limit:
+        order, index, demand = heads[0]
+        if demand not in suitable:
+            suitable[demand] = [site for site in sites if unsuitable(demand, site, tenants.get(demand.tenant)) is None]
+        site = _choose(demand, suitable[demand], free)
+        over = budget.exceeded(demand)
+        if site is None or over:
+            heapq.heappop(heads)
+            result.verdicts[demand] = _why_waiting(demand, suitable[demand], sites, tenants, over)
+            if not over:
+                _reserve(demand, suitable[demand], free)
+            continue
+        result.assignments.append(Assignment(order[1], site.name))
+        free[site.name] = free[site.name].plus(demand.room, -1)
+        budget.take(demand)
+        at[demand] = at.get(demand, 0) + 1
+        queue = ledger.queues[demand]
+        if at[demand] < len(queue):
+            heapq.heapreplace(heads, (queue[at[demand]], index, demand))
+        else:
+            heapq.heappop(heads)
+    return result
+
+
+def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str | None:
+    """Why the site can never take the demand as things are; None if it can."""
+    if site.closed:
+        return site.closed
+    if tenant and tenant.suspended:
+        return "this tenant is suspended"
+    if tenant and tenant.sites and site.name not in tenant.sites:
+        return "this tenant may not use it"
+    if tenant and tenant.devices and (barred := [n for n, _ in demand.room.devices if n not in tenant.devices]):
+        return f"this tenant may not use {', '.join(barred)}"
+    if demand.sites and site.name not in demand.sites:
+        return f"not among the sites asked for ({', '.join(demand.sites)})"
+    for key, value in demand.labels:
+        if site.attributes.get(key) != value:
+            seen = f"its {key} is {site.attributes[key]}" if key in site.attributes else f"it has no label {key}"
+            return f"{seen}, wanted {value}"
+    if demand.expression and not matches(tree := parsed(demand.expression), site.attributes):
+        return explain(tree, site.attributes)
+    if demand.image and not site.images:
+        return "it does not run container images"
+    if demand.nodes > 1 and not site.multi_node:
+        return f"it is one machine, the job asks for {demand.nodes} nodes"
+    if lacking := site.capacity.lacks(demand.room):
+        return "; ".join(_too_small(name, demand.room, site.capacity) for name in lacking)
+    return None
+
+
+def _too_small(name: str, wanted: Room, there: Room) -> str:
+    if name == "cpus":
+        return f"it has {format_cpus(there.milli_cpus)} cpus, the job asks for {format_cpus(wanted.milli_cpus)}"
+    if name == "memory":
+        return f"it has {format_bytes(there.memory)} of memory, the job asks for {format_bytes(wanted.memory)}"
+    count = there.of(name)
+    return f"it has {count or 'no'} {name}" + (f", the job asks for {wanted.of(name)}" if count else "")
+
+
+def _choose(demand: Demand, sites: Sequence[SiteView], free: Mapping[str, Room]) -> SiteView | None:
+    """The site with the most room; one that has room now goes before one that would queue."""
+    best: tuple[bool, float, str] | None = None
+    chosen = None
+    for site in sites:
+        fits = not free[site.name].lacks(demand.room)
+        if not fits and not site.queues:
+            continue
+        share = free[site.name].milli_cpus / max(1, site.capacity.milli_cpus)
+        rank = (not fits, -share, site.name)
+        if best is None or rank < best:
+            best, chosen = rank, site
+    return chosen
+
+
+def _reserve(demand: Demand, sites: Sequence[SiteView], free: dict[str, Room]) -> None:
+    """Keep those behind from taking what this demand waits for, at the site where it is nearest to fitting."""
+    if not sites:
+        return
+    site = min(sites, key=lambda s: (len(free[s.name].lacks(demand.room)), s.name))
+    lacking = set(free[site.name].lacks(demand.room))
+    if lacking & {"cpus", "memory"}:
+        held = demand.room
+    else:
+        held = Room(devices=tuple((name, count) for name, count in demand.room.devices if name in lacking))
+    free[site.name] = free[site.name].plus(held, -1)
+
+
+class _Budgets:
+    """What each tenant may still take."""
+
+    def __init__(self, ledger: Ledger, tenants: Mapping[str, TenantSpec]) -> None:
+        self._ledger, self._tenants = ledger, tenants
+        self._extra: dict[str, tuple[Room, int]] = {}
+
+    def take(self, demand: Demand) -> None:
+        room, count = self._extra.get(demand.tenant, (Room(), 0))
+        self._extra[demand.tenant] = (room.plus(demand.room), count + 1)
+
+    def exceeded(self, demand: Demand) -> str | None:
+        """Which quota the next job of the demand would exceed."""
+        spec = self._tenants.get(demand.tenant)
+        if spec is None:
+            return None
+        quota = spec.quota
+        if quota.jobs is None and quota.cpus is None and quota.memory is None and not quota.devices:
+            return None
+        room, count = self._extra.get(demand.tenant, (Room(), 0))
+        used = self._ledger.used(demand.tenant).plus(room).plus(demand.room)
+        if quota.jobs is not None and self._ledger.active(demand.tenant) + count + 1 > quota.jobs:
+            return f"{quota.jobs} jobs at once"
+        if quota.milli_cpus is not None and used.milli_cpus > quota.milli_cpus:
+            return f"{quota.cpus} cpus"
+        if quota.memory_bytes is not None and used.memory > quota.memory_bytes:
+            return f"{quota.memory} of memory"
+        over = next((f"{count} {name}" for name, count in quota.devices.items() if used.of(name) > count), None)
+        return over if over and any(name in quota.devices for name, _ in demand.room.devices) else None
+
+
+def _why_waiting(
+    demand: Demand,
+    suitable: Sequence[SiteView],
+    sites: Sequence[SiteView],
+    tenants: Mapping[str, TenantSpec],
+    over: str | None,
+) -> Verdict:
+    if not sites:
+        return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
+    if not suitable:
+        told = "; ".join(f"{site.name}: {unsuitable(demand, site, tenants.get(demand.tenant))}" for site in sites[:20])
+        return Verdict("NoSiteFits", f"no site satisfies the job. {told}")
+    if over:
+        return Verdict("QuotaExceeded", f"the tenant's quota of {over} is used; the job starts when others end")
+    names = ", ".join(site.name for site in suitable[:5])
+    return Verdict("InsufficientRoom", f"waits for room at {names}, behind jobs that came first or matter more")

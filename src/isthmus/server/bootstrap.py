@@ -1,0 +1,111 @@
+"""The first start: a tenant to work in, a site to run on, a token to sign in with. Every later start finds them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from isthmus._kit.ids import suffix
+from isthmus.config import ServerSettings
+from isthmus.errors import AlreadyExists, NotFound
+from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
+from isthmus.resources.leases import Lease
+from isthmus.resources.meta import ObjectMeta
+from isthmus.resources.tenants import SYSTEM_NAMESPACE
+from isthmus.resources.tokens import hash_secret, new_secret, split_secret
+from isthmus.resources.validation import validate
+from isthmus.store.base import Key, Store
+
+DEFAULT_TENANT = "default"
+
+
+async def first_objects(store: Store, settings: ServerSettings) -> None:
+    """The default tenant, the local site and the class of plain cpus, on a store that is new.
+
+    What an administrator deletes later stays deleted: a lease, made last, is the mark that this was done.
+    """
+    marked = Key(LEASE.name, SYSTEM_NAMESPACE, "first-start")
+    try:
+        await store.get(marked)
+        return
+    except NotFound:
+        pass
+    power = {"idleWatts": 2.0, "busyWatts": 12.0}
+    cpu = {"architecture": os.uname().machine, "description": "one core of an ordinary processor", "power": power}
+    await _create(store, DEVICE_CLASS, "cpu", cpu)
+    local = {"root": str((settings.sites / "local").absolute()), "host": socket.gethostname()}
+    await _create(store, SITE, "local", {"driver": "local", "local": local})
+    await _create(store, TENANT, DEFAULT_TENANT, {"description": "for everybody without a tenant of their own"})
+    lease = Lease(metadata=ObjectMeta(name=marked.name, namespace=marked.namespace))
+    with contextlib.suppress(AlreadyExists):
+        await store.create(LEASE, lease.to_json())
+
+
+async def _create(store: Store, kind: Kind, name: str, spec: dict[str, Any]) -> None:
+    obj = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}, "spec": spec}
+    with contextlib.suppress(AlreadyExists):
+        await store.create(kind, validate(kind, obj))
+
+
+async def admin_token(store: Store, settings: ServerSettings) -> str:
+    """The token in the data folder, made at the first start.
+
+    The file is written before the object, so that a crash in between leaves a token that the next start completes,
+    and never one that nobody has.
+    """
+    path = settings.admin_token
+    if not path.exists():
+        _, secret, _ = new_secret(f"admin-{suffix(6)}")
+        write_private(path, secret + "\n")
+    secret = path.read_text().strip()
+    parts = split_secret(secret)
+    if parts is None:
+        path.unlink()
+        return await admin_token(store, settings)
+    name, bare = parts
+    try:
+        await store.get(Key(TOKEN.name, SYSTEM_NAMESPACE, name))
+    except NotFound:
+        spec = {"user": "admin", "role": "admin", "sha256": hash_secret(bare), "description": "made at the first start"}
+        meta = {"name": name, "namespace": SYSTEM_NAMESPACE}
+        obj = {"apiVersion": TOKEN.api_version, "kind": TOKEN.name, "metadata": meta, "spec": spec}
+        await store.create(TOKEN, validate(TOKEN, obj))
+    return secret
+
+
+def write_kubeconfig(settings: ServerSettings, url: str, token: str) -> None:
+    """A kubeconfig for this instance's administrator."""
+    cluster: dict[str, Any] = {"server": url}
+    if settings.tls_certificate:
+        cluster["certificate-authority"] = str(settings.tls_certificate.absolute())
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "isthmus", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [
+            {"name": "isthmus", "context": {"cluster": "isthmus", "user": "admin", "namespace": DEFAULT_TENANT}}
+        ],
+        "current-context": "isthmus",
+    }
+    write_private(settings.kubeconfig, yaml.safe_dump(config, sort_keys=False))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file whole, readable by its owner only from its first byte on."""
+    temporary = path.with_name(f".{path.name}.{suffix()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,121 @@
+"""The control plane: informers feed reconcilers, for as long as we lead.
+
+Made anew each time we begin to lead: whatever it holds in memory is made again from the store and the engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from isthmus.metrics import LEADING
+from isthmus.reconcilers.deviceclasses import DeviceClassReconciler
+from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.reconcilers.job_index import JobIndex
+from isthmus.reconcilers.jobs import JobReconciler
+from isthmus.reconcilers.placing import Placer
+from isthmus.reconcilers.recording import Recorder
+from isthmus.reconcilers.sites import MakeEngine, SiteReconciler
+from isthmus.reconcilers.tenants import TenantReconciler
+from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
+from isthmus.runtime.controllers import Controller
+from isthmus.runtime.informers import Informer
+from isthmus.runtime.leading import Leadership
+from isthmus.storage.base import Blobs
+from isthmus.store.base import Key, Record, Store
+
+
+class ControlPlane:
+    """All reconcilers of one term of leading."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        blobs: Blobs,
+        engines: EngineRoom,
+        make_engine: MakeEngine,
+        leadership: Leadership,
+        workers: int = 16,
+    ) -> None:
+        self._wake = asyncio.Event()
+        self._jobs, self._sites = Informer(store, JOB), Informer(store, SITE)
+        self._tenants, self._classes = Informer(store, TENANT), Informer(store, DEVICE_CLASS)
+        self._recorder = Recorder(store)
+        index = JobIndex(self._look_at_job, self._wake.set)
+        shared: dict[str, Any] = {"store": store, "leadership": leadership}
+        jobs = JobReconciler(
+            jobs=self._jobs, tenants=self._tenants, index=index, engines=engines, blobs=blobs,
+            recorder=self._recorder, **shared,
+        )  # fmt: skip
+        self._site_reconciler = SiteReconciler(
+            sites=self._sites, classes=self._classes, index=index, engines=engines, make_engine=make_engine,
+            recorder=self._recorder, look=self._look_at_job, opened=self._wake.set, **shared,
+        )  # fmt: skip
+        tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, **shared)
+        classes = DeviceClassReconciler(classes=self._classes, sites=self._sites, **shared)
+        self._placer = Placer(
+            jobs=self._jobs, sites=self._sites, tenants=self._tenants, index=index, engines=engines,
+            recorder=self._recorder, wake=self._wake, **shared,
+        )  # fmt: skip
+        self._job_controller = Controller("jobs", jobs.reconcile, workers=workers)
+        self._site_controller = Controller("sites", self._site_reconciler.reconcile, workers=4)
+        self._tenant_controller = Controller("tenants", tenants.reconcile, workers=2)
+        self._class_controller = Controller("deviceclasses", classes.reconcile, workers=1)
+        self._jobs.on_change(index.changed)
+        self._sites.on_change(self._site_changed)
+        self._tenants.on_change(self._tenant_changed)
+        self._classes.on_change(self._class_changed)
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        try:
+            LEADING.set(1)
+            async with asyncio.TaskGroup() as group:
+                for informer in (self._tenants, self._classes, self._sites, self._jobs):
+                    group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
+                for informer in (self._tenants, self._classes, self._sites, self._jobs):
+                    await informer.synced()
+                parts: list[Callable[[], Any]] = [self._recorder.run, self._placer.run]
+                controllers = (
+                    self._site_controller,
+                    self._tenant_controller,
+                    self._class_controller,
+                    self._job_controller,
+                )
+                for part in (*parts, *(controller.run for controller in controllers)):
+                    group.create_task(part())
+        finally:
+            LEADING.set(0)
+            await asyncio.shield(self._site_reconciler.close())
+
+    def _look_at_job(self, key: Key) -> None:
+        self._job_controller.queue.add(key)
+
+    def _site_changed(self, old: Record | None, new: Record | None) -> None:
+        self._wake.set()
+        record = new or old
+        assert record is not None
+        if old is None or new is None or _spec_changed(old, new):
+            self._site_controller.queue.add(record.key)
+        for known in self._classes.all():
+            self._class_controller.queue.add(known.key)
+
+    def _tenant_changed(self, old: Record | None, new: Record | None) -> None:
+        self._wake.set()
+        if new is not None and (old is None or _spec_changed(old, new)):
+            self._tenant_controller.queue.add(new.key)
+
+    def _class_changed(self, old: Record | None, new: Record | None) -> None:
+        if new is not None:
+            self._class_controller.queue.add(new.key)
+        if old is None or new is None or _spec_changed(old, new):
+            for site in self._sites.all():
+                self._site_controller.queue.add(site.key)
+
+
+def _spec_changed(old: Record, new: Record) -> bool:
+    before, after = old.obj["metadata"], new.obj["metadata"]
+    marks = ("generation", "deletionTimestamp", "labels")
+    return old.uid != new.uid or any(before.get(mark) != after.get(mark) for mark in marks)

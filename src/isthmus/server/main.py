@@ -1,0 +1,242 @@
+"""One control plane, from an empty folder to listening, and back down in order.
+
+Starting: the folder is taken (one instance per folder), the store opened, what the first start needs is made, the
+port is bound, and only then is anybody told that it is ready. Stopping: no new requests, streams end, reconcilers
+stop, engines are let go (their runs go on), the store finishes what it accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import ipaddress
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import uvicorn
+
+from isthmus._kit.crashpoints import reach
+from isthmus.api.app import create_app
+from isthmus.api.context import Context
+from isthmus.config import ServerSettings
+from isthmus.errors import Misconfigured
+from isthmus.identity.authenticating import Authenticator
+from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, Sole
+from isthmus.storage.directory import DirectoryBlobs
+from isthmus.store.base import Store
+from isthmus.store.opening import open_store
+
+from .bootstrap import admin_token, first_objects, write_kubeconfig, write_private
+from .control_plane import ControlPlane
+from .drivers import Drivers
+from .logs import EngineLogs
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A running control plane, as others find it."""
+
+    url: str
+    pid: int
+    data: Path
+
+
+def run(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
+    """Serve until a signal says stop. Calls `ready` once requests are answered."""
+    import uvloop
+
+    uvloop.run(serve(settings, ready))
+
+
+async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
+    """Serve until cancelled or told to stop by a signal."""
+    _check_exposure(settings)
+    with _taken(settings.data):
+        listener = _bind(settings)
+        try:
+            async with _store(settings) as store:
+                await _serve(settings, store, listener, ready)
+        finally:
+            listener.close()
+
+
+async def _serve(
+    settings: ServerSettings, store: Store, listener: socket.socket, ready: Callable[[Instance], None]
+) -> None:
+    await first_objects(store, settings)
+    token = await admin_token(store, settings)
+    instance = Instance(_url(settings, listener), os.getpid(), settings.data)
+    write_kubeconfig(settings, instance.url, token)
+    blobs = DirectoryBlobs(settings.files)
+    await blobs.open()
+    engines, drivers = EngineRoom(), Drivers(settings)
+    logs = EngineLogs(store, engines, drivers)
+    authenticator = Authenticator(store)
+    await authenticator.start()
+    app = create_app(Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=3,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
+        )
+    )
+    leadership = Leadership() if settings.store else Sole()
+
+    async def lead() -> None:
+        plane = ControlPlane(
+            store=store,
+            blobs=blobs,
+            engines=engines,
+            make_engine=drivers.make,
+            leadership=leadership,
+            workers=settings.workers,
+        )
+        await plane.run()
+
+    election = LeaderElection(store, settings.identity, LeaderSettings(), leadership)
+    control = asyncio.create_task(election.run(lead) if settings.store else lead(), name="control")
+    try:
+        await _listen(server, listener, control, lambda: _announce(settings, instance, ready))
+    finally:
+        control.cancel()
+        await asyncio.gather(control, return_exceptions=True)
+        if settings.store:
+            await election.resign()
+        await logs.close()
+        await authenticator.close()
+        settings.instance.unlink(missing_ok=True)
+
+
+async def _listen(
+    server: uvicorn.Server, listener: socket.socket, control: asyncio.Task[None], announce: Callable[[], None]
+) -> None:
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers a flag, not an event
+        await asyncio.sleep(0.005)
+    if server.started:
+        announce()
+    await asyncio.wait({serving, control}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving
+    if control.done() and not control.cancelled():
+        control.result()  # reconciling broke down: say so instead of serving a platform that does nothing
+
+
+def _announce(settings: ServerSettings, instance: Instance, ready: Callable[[Instance], None]) -> None:
+    reach("server:ready")
+    write_private(settings.instance, json.dumps({"url": instance.url, "pid": instance.pid}) + "\n")
+    ready(instance)
+
+
+@asynccontextmanager
+async def _store(settings: ServerSettings) -> AsyncIterator[Store]:
+    store = await open_store(settings.store or settings.database)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def running_instance(data: Path) -> Instance | None:
+    """The instance that has this folder now; None if nobody has."""
+    try:
+        with (data / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        pass
+    try:
+        found = json.loads((data / "instance.json").read_text())
+        return Instance(found["url"], found["pid"], data)
+    except (OSError, ValueError, KeyError):
+        return Instance("", int((data / "lock").read_text().strip() or 0), data)
+
+
+class _taken:  # noqa: N801 - used as a verb: with _taken(folder)
+    """Holds the data folder for this process; raises Misconfigured when another one has it."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            self._data.mkdir(parents=True, exist_ok=True)
+            # Others may pass through (jobs of other accounts run below) but not look around.
+            self._data.chmod(0o711)
+            self._lock = (self._data / "lock").open("a+")
+        except OSError as error:
+            raise Misconfigured(
+                f"the data folder {self._data} cannot be used ({error.strerror}); choose another with --data"
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise Misconfigured(
+                f"{self._data} is in use by another instance of Isthmus; stop it with isthmus down"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock:
+            self._lock.close()
+
+
+def _bind(settings: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        where = f"{settings.host}:{settings.port}"
+        raise Misconfigured(f"cannot listen on {where} ({error.strerror}); choose another with --listen") from None
+    listener.listen(2048)
+    listener.setblocking(False)
+    return listener
+
+
+def _url(settings: ServerSettings, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    host = settings.host
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        host = socket.gethostname()
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls_certificate else 'http'}://{shown}:{port}"
+
+
+def _check_exposure(settings: ServerSettings) -> None:
+    """Tokens must not travel in the clear: plain HTTP is for this machine only, unless somebody insists."""
+    if settings.tls_certificate or settings.insecure:
+        return
+    try:
+        local = ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        local = settings.host == "localhost"
+    if not local:
+        raise Misconfigured(
+            f"{settings.host} can be reached by others, and tokens would travel in the clear; "
+            "give --tls-cert and --tls-key, or --insecure behind a proxy that does TLS"
+        )

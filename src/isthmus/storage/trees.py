@@ -1,0 +1,81 @@
+"""Folders to and from contents: what an engine reads a run's files from, and what it brings them back to.
+
+Both have the shape of `engines.base.FileSource` and `FileSink` without importing it: storage knows no engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from isthmus.errors import Invalid
+from isthmus.resources.trees import Tree, TreeFile, check_link, check_path
+from isthmus.resources.validation import parse
+
+from .base import Blobs
+
+
+class TreeSource:
+    """A tenant's tree, to be copied into a run's folder."""
+
+    def __init__(self, blobs: Blobs, namespace: str, tree: Tree) -> None:
+        self._blobs = blobs
+        self._namespace = namespace
+        self._tree = tree
+
+    @classmethod
+    async def load(cls, blobs: Blobs, namespace: str, digest: str) -> TreeSource:
+        """Read the tree; raises NotFound, Invalid."""
+        return cls(blobs, namespace, await blobs.get_tree(namespace, digest))
+
+    @property
+    def files(self) -> Sequence[TreeFile]:
+        """What is in it; paths are checked."""
+        return self._tree.files
+
+    def path_of(self, file: TreeFile) -> Path:
+        """Where the content lies on this machine; raises NotFound."""
+        if file.digest is None:
+            raise Invalid(f"{file.path!r} is a link and has no content")
+        return self._blobs.path(self._namespace, file.digest)
+
+
+class TreeSink:
+    """Keeps what a run left and makes a tree of it."""
+
+    def __init__(self, blobs: Blobs, namespace: str) -> None:
+        self._blobs = blobs
+        self._namespace = namespace
+        self._files: dict[str, TreeFile] = {}
+
+    async def add(self, path: str, source: Path | int, mode: int) -> None:
+        """Keep a copy of one regular file under a relative path; the same path again replaces it."""
+        _inside(path)
+        digest, size = await self._blobs.put_file(self._namespace, source)
+        self._files[path] = TreeFile(path=path, size=size, mode=mode & 0o777, digest=digest)
+
+    async def add_link(self, path: str, target: str) -> None:
+        """Keep a symbolic link that stays inside the folder."""
+        _inside(path)
+        try:
+            check_link(path, target)
+            target.encode()
+        except ValueError as error:
+            raise Invalid(str(error)) from None
+        self._files[path] = TreeFile(path=path, mode=0o777, link=target)
+
+    async def finish(self) -> tuple[str, int, int]:
+        """Keep the tree; its digest, how many files it has and their size together."""
+        files = [file.model_dump(by_alias=True) for file in self._files.values()]
+        tree = parse(Tree, {"files": files}, "the tree of outputs")
+        return await self._blobs.put_tree(self._namespace, tree), len(tree.files), tree.total_bytes
+
+
+def _inside(path: str) -> None:
+    try:
+        check_path(path)
+        path.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"the name {path!r} is not UTF-8; rename the file") from None
+    except ValueError as error:
+        raise Invalid(str(error)) from None

@@ -1,0 +1,25 @@
+"""Which store a location means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .base import Store
+from .settings import StoreSettings
+from .sqlite import SqliteStore
+
+
+def store_at(location: str | Path, settings: StoreSettings | None = None) -> Store:
+    """The store at a path (SQLite) or a `postgresql://…` address (PostgreSQL), not yet open."""
+    if isinstance(location, str) and location.startswith(("postgresql://", "postgres://")):
+        from .postgres import PostgresStore  # needs a package that is optional
+
+        return PostgresStore(location, settings)
+    return SqliteStore(Path(location), settings)
+
+
+async def open_store(location: str | Path, settings: StoreSettings | None = None) -> Store:
+    """The same, open. The caller closes it."""
+    store = store_at(location, settings)
+    await store.open()
+    return store

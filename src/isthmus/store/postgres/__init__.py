@@ -1,0 +1,9 @@
+"""Objects in PostgreSQL: the home for several replicas.
+
+Belongs here: SQL of PostgreSQL, its connections and its errors. Does not: what a write means (`changes`), who is
+told (`watching`).
+"""
+
+from .store import PostgresStore
+
+__all__ = ["PostgresStore"]

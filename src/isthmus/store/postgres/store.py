@@ -1,0 +1,236 @@
+"""The store in PostgreSQL, for one or several replicas.
+
+The writers of all replicas take turns: each transaction first locks the row of the counter, so versions are in the
+order of commits and nobody decides on a state that another is changing.
+
+**When the answer to a commit is lost**, the writer does not guess and does not repeat. Each batch has an id that is
+written into its log entries. On a new connection the writer locks the counter, which waits until the old transaction
+has ended one way or the other, and looks whether the id is there. Callers then get their results, or an error that
+says that nothing was changed. Only when the server stays away longer than `lookup_wait` are they told that it is not
+known; then the object must be read before the change is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+from isthmus.errors import IsthmusError, NotFound, StoreUnavailable
+from isthmus.resources.kinds import Kind
+from isthmus.store.base import Key, Page, Part, Propagation, Query, Record
+from isthmus.store.changes import Create, Delete, Ledger, Operation, Update, key_of
+from isthmus.store.committing import Committer, Outcome, decide
+from isthmus.store.entries import Entry
+from isthmus.store.settings import StoreSettings
+from isthmus.store.stamping import stamp
+from isthmus.store.watching import Hub, Watch
+
+from .connecting import LOST, Connection, address_of, checked_schema, connect_pool, connect_writer, translating
+from .following import Follower
+from .reading import GET, VERSION, read_log, read_page
+from .schema import migrate
+from .writing import Loaded, trim_log, write_ledger
+
+log = logging.getLogger(__name__)
+
+_NOTHING = "nothing was changed"
+
+
+class PostgresStore:
+    """Objects in PostgreSQL."""
+
+    def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
+        self._url = url
+        self._settings = settings or StoreSettings()
+        self._channel = f"isthmus_{checked_schema(self._settings.schema)}"
+        self._hub = Hub(self, self._settings)
+        self._committer = Committer(self._commit, self._settings.batch)
+        self._writer: Connection | None = None
+        self._open = False
+
+    async def open(self) -> None:
+        """Connect, make or migrate the tables, start the writer."""
+        with translating(self._url, "start it, or check the address"):
+            writer = await connect_writer(self._url, self._settings)
+            try:
+                await migrate(writer, self._settings.schema)
+                self._hub.version = await writer.fetchval(VERSION)
+                self._pool = await connect_pool(self._url, self._settings)
+            except BaseException:
+                writer.terminate()
+                raise
+        self._writer = writer
+        self._follower = Follower(self._url, self._settings, self._hub, self._channel)
+        self._tasks = [
+            asyncio.create_task(self._follower.run(), name="store-follower"),
+            asyncio.create_task(self._trim_regularly(), name="store-trimmer"),
+        ]
+        self._committer.start()
+        self._open = True
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go."""
+        if not self._open:
+            return
+        self._open = False
+        await self._committer.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._hub.close()
+        if self._writer is not None:
+            self._writer.terminate()
+        try:
+            await asyncio.wait_for(self._pool.close(), self._settings.lookup_wait)
+        except (TimeoutError, *LOST):
+            self._pool.terminate()
+
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Record:
+        """Keep a new object."""
+        return await self._committer.submit(Create(kind, key_of(kind, obj), obj))
+
+    async def get(self, key: Key) -> Record:
+        """The present version."""
+        async with self._reading() as connection:
+            row = await connection.fetchrow(GET, *key)
+        if row is None:
+            raise NotFound(f"{key} does not exist")
+        return Record(key, row[0], row[1], row[2])
+
+    async def update(self, kind: Kind, obj: Mapping[str, Any], part: Part = Part.SPEC) -> Record:
+        """Replace a part of an object."""
+        return await self._committer.submit(Update(kind, key_of(kind, obj), obj, part))
+
+    async def delete(
+        self,
+        key: Key,
+        *,
+        uid: str | None = None,
+        version: int | None = None,
+        propagation: Propagation = Propagation.BACKGROUND,
+    ) -> Record:
+        """Delete, if it still is the object meant."""
+        return await self._committer.submit(Delete(key, uid, version, propagation))
+
+    async def list(self, query: Query, *, limit: int | None = None, continue_: str | None = None) -> Page:
+        """The objects that match."""
+        async with self._reading() as connection:
+            return await read_page(connection, query, limit, continue_)
+
+    def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
+        """Changes after a version."""
+        return self._hub.watch(query, since, bookmarks)
+
+    async def version(self) -> int:
+        """The version of the latest change."""
+        async with self._reading() as connection:
+            version: int = await connection.fetchval(VERSION)
+            return version
+
+    async def present(self, query: Query) -> Page:
+        """For the hub: all objects that match."""
+        return await self.list(query)
+
+    async def past(self, query: Query, after: int, until: int, limit: int) -> list[Entry]:
+        """For the hub: entries from the log."""
+        async with self._reading() as connection:
+            return await read_log(connection, query, after, until, limit)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        with translating(self._url, "try again"):
+            async with self._pool.acquire(timeout=self._settings.answer_wait) as connection:
+                yield connection  # type: ignore[misc,unused-ignore]
+
+    async def _commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        with translating(self._url, _NOTHING):
+            if self._writer is None or self._writer.is_closed():
+                self._writer = await connect_writer(self._url, self._settings)
+            try:
+                batch, ledger, outcomes = await self._prepare(self._writer, operations)
+            except BaseException:
+                self._give_up()
+                raise
+        if not ledger.entries:
+            return outcomes
+        try:
+            await self._writer.execute("COMMIT")
+        except LOST as error:
+            self._give_up()
+            if not await self._took_place(batch, ledger.version):
+                raise StoreUnavailable(
+                    f"PostgreSQL at {address_of(self._url)} went away in the middle of a commit; {_NOTHING}"
+                ) from error
+        except BaseException:
+            self._give_up()
+            raise
+        self._follower.hint()
+        return outcomes
+
+    async def _prepare(
+        self, connection: Connection, operations: Sequence[Operation]
+    ) -> tuple[UUID, Ledger, list[Outcome]]:
+        """Decide a batch and write it, up to the commit."""
+        await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        version: int = await connection.fetchval(f"{VERSION} FOR UPDATE")
+        loaded = Loaded(connection)
+        await loaded.load_for(operations)
+        now, batch = time.time(), uuid4()
+        ledger = Ledger(loaded, version, stamp(now))
+        outcomes = await decide(ledger, operations, self._settings.batch_bytes, loaded.supply)
+        if ledger.entries:
+            await write_ledger(connection, ledger, int(now), batch, self._channel)
+        else:
+            await connection.execute("ROLLBACK")
+        return batch, ledger, outcomes
+
+    def _give_up(self) -> None:
+        """Drop the writer's connection: the server ends its transaction."""
+        if self._writer is not None:
+            self._writer.terminate()
+            self._writer = None
+
+    async def _took_place(self, batch: UUID, version: int) -> bool:
+        """Whether a batch was committed whose answer was lost."""
+        deadline = time.monotonic() + self._settings.lookup_wait
+        while True:
+            try:
+                return await self._look_up(batch, version)
+            except (IsthmusError, *LOST) as error:
+                if time.monotonic() > deadline:
+                    raise StoreUnavailable(
+                        f"PostgreSQL at {address_of(self._url)} went away in the middle of a commit and it is not known "
+                        "whether the change was made; read the object before trying again"
+                    ) from error
+                await asyncio.sleep(0.1)
+
+    async def _look_up(self, batch: UUID, version: int) -> bool:
+        with translating(self._url):
+            connection = await connect_writer(self._url, self._settings)
+            try:
+                async with connection.transaction():
+                    await connection.fetchval(f"{VERSION} FOR UPDATE")  # waits for the end of the lost transaction
+                    found = await connection.fetchval("SELECT batch FROM log WHERE version = $1", version)
+            finally:
+                connection.terminate()
+        return found is not None and str(found) == str(batch)
+
+    async def _trim_regularly(self) -> None:
+        settings = self._settings
+        while True:
+            await asyncio.sleep(settings.trim_interval)
+            try:
+                since = int(time.time() - settings.keep_seconds)
+                gone = settings.trim_step
+                while gone == settings.trim_step:
+                    async with self._reading() as connection:
+                        gone = await trim_log(connection, settings.keep_changes, since, settings.trim_step)
+            except IsthmusError as error:
+                log.warning("store.trim_failed error=%s", error)

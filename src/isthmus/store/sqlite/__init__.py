@@ -1,0 +1,9 @@
+"""Objects in one SQLite file: the embedded home, for one process.
+
+Belongs here: SQL of SQLite, its connections, its locks and its errors. Does not: what a write means (`changes`),
+who is told (`watching`).
+"""
+
+from .store import SqliteStore
+
+__all__ = ["SqliteStore"]

@@ -1,0 +1,278 @@
+"""The store in one SQLite file.
+
+A batch of writes is decided and put into SQLite's memory on the event loop, in microseconds per object, because a
+thread would have to fight for Python's lock at every statement. Only the commit, which waits for the disk, runs in
+a thread. Reads use connections of their own and see committed states only.
+
+When the disk is full or another program holds the database locked, writes fail with `StoreUnavailable`, reads go
+on, and the next write tries again: nothing has to be restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isthmus.errors import IsthmusError, Misconfigured, NotFound, StoreUnavailable
+from isthmus.resources.kinds import Kind
+from isthmus.store.base import Key, Page, Part, Propagation, Query, Record
+from isthmus.store.changes import Create, Delete, Ledger, Operation, Update, key_of
+from isthmus.store.committing import Committer, Outcome, decide
+from isthmus.store.entries import Entry
+from isthmus.store.selecting import selects_by_content
+from isthmus.store.settings import StoreSettings
+from isthmus.store.stamping import stamp
+from isthmus.store.watching import Hub, Watch
+
+from .connecting import FileLock, connect_reader, connect_writer, is_busy, prepare_file, translated, translating
+from .pages import PageCache
+from .reading import read_log, read_object, read_owned, read_page, read_version
+from .schema import migrate
+from .writing import trim_log, write_ledger
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_PUBLISHED_AT_ONCE = 1_000
+_WRITTEN_AT_ONCE = 1_000
+
+
+class _Committed:
+    """The committed objects, through the writer's connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def find(self, key: Key) -> Record | None:
+        return read_object(self._connection, key)
+
+    def owned(self, uid: str) -> Iterator[Key]:
+        return read_owned(self._connection, uid)
+
+
+class SqliteStore:
+    """Objects in one SQLite file."""
+
+    def __init__(self, path: Path, settings: StoreSettings | None = None) -> None:
+        self._path = path
+        self._settings = settings or StoreSettings()
+        self._lock = FileLock(path)
+        self._hub = Hub(self, self._settings)
+        self._committer = Committer(self._commit, self._settings.batch)
+        self._pages = PageCache()
+        self._idle: list[sqlite3.Connection] = []
+        self._open = False
+
+    async def open(self) -> None:
+        """Take the lock, make or migrate the tables, start the writer."""
+        await asyncio.to_thread(self._prepare)
+        self._disk = ThreadPoolExecutor(1, "store-commit")
+        self._threads = ThreadPoolExecutor(4, "store-read")
+        self._writing = asyncio.Lock()
+        self._committer.start()
+        self._trimmer = asyncio.create_task(self._trim_regularly(), name="store-trimmer")
+        self._open = True
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go."""
+        if not self._open:
+            return
+        self._open = False
+        await self._committer.close()
+        self._trimmer.cancel()
+        await asyncio.gather(self._trimmer, return_exceptions=True)
+        self._hub.close()
+        await asyncio.to_thread(self._let_go)
+
+    async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Record:
+        """Keep a new object."""
+        return await self._committer.submit(Create(kind, key_of(kind, obj), obj))
+
+    async def get(self, key: Key) -> Record:
+        """The present version."""
+        record = self._read(read_object, key)
+        if record is None:
+            raise NotFound(f"{key} does not exist")
+        return record
+
+    async def update(self, kind: Kind, obj: Mapping[str, Any], part: Part = Part.SPEC) -> Record:
+        """Replace a part of an object."""
+        return await self._committer.submit(Update(kind, key_of(kind, obj), obj, part))
+
+    async def delete(
+        self,
+        key: Key,
+        *,
+        uid: str | None = None,
+        version: int | None = None,
+        propagation: Propagation = Propagation.BACKGROUND,
+    ) -> Record:
+        """Delete, if it still is the object meant."""
+        return await self._committer.submit(Delete(key, uid, version, propagation))
+
+    async def list(self, query: Query, *, limit: int | None = None, continue_: str | None = None) -> Page:
+        """The objects that match."""
+        cached = self._pages.find(query, limit, continue_, self._hub)
+        if cached is not None:
+            return cached
+        long = limit is None or limit > self._settings.inline_rows or selects_by_content(query)
+        if long:
+            page = await self._read_in_thread(lambda c: read_page(c, query, limit, continue_, long=True))
+        else:
+            page = self._read(lambda c: read_page(c, query, limit, continue_, long=False))
+        self._pages.keep(query, limit, continue_, page)
+        return page
+
+    def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
+        """Changes after a version."""
+        return self._hub.watch(query, since, bookmarks)
+
+    async def version(self) -> int:
+        """The version of the latest change."""
+        return self._read(read_version)
+
+    async def present(self, query: Query) -> Page:
+        """For the hub: all objects that match."""
+        return await self._read_in_thread(lambda c: read_page(c, query, None, None, long=True))
+
+    async def past(self, query: Query, after: int, until: int, limit: int) -> list[Entry]:
+        """For the hub: entries from the log."""
+        return await self._read_in_thread(lambda c: read_log(c, query, after, until, limit))
+
+    def _prepare(self) -> None:
+        prepare_file(self._path)
+        self._lock.acquire()
+        try:
+            self._writer = connect_writer(self._path)
+            try:
+                migrate(self._writer, str(self._path))
+                self._reader = connect_reader(self._path)
+                self._hub.version = read_version(self._reader)
+            except BaseException:
+                self._writer.close()
+                raise
+        except sqlite3.Error as error:
+            self._lock.release()
+            problem = translated(error, self._path)
+            raise problem if is_busy(error) else Misconfigured(problem.message) from error
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _let_go(self) -> None:
+        self._disk.shutdown()
+        self._threads.shutdown()
+        for connection in (self._reader, *self._idle, self._writer):  # the last one to close empties the WAL
+            connection.close()
+        self._idle.clear()
+        self._lock.release()
+
+    def _read(self, read: Callable[..., T], *arguments: Any) -> T:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        try:
+            return read(self._reader, *arguments)
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
+    async def _read_in_thread(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read_apart, read)
+
+    def _read_apart(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        with translating(self._path):
+            connection = self._idle.pop() if self._idle else connect_reader(self._path)
+            try:
+                return read(connection)
+            finally:
+                self._idle.append(connection)
+
+    async def _commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        async with self._writing:
+            with translating(self._path):
+                entries, outcomes = await self._transaction(operations)
+        await self._publish(entries)
+        return outcomes
+
+    async def _publish(self, entries: Sequence[Entry]) -> None:
+        """Tell the watchers. The commit stands whatever happens here."""
+        try:
+            for start in range(0, len(entries), _PUBLISHED_AT_ONCE):
+                if start:  # a cascade may be long: let the watchers run in between
+                    await asyncio.sleep(0)
+                self._hub.publish(entries[start : start + _PUBLISHED_AT_ONCE])
+        except Exception:
+            log.exception("store.publish_failed version=%d", entries[-1].version)
+            self._hub.reset(entries[-1].version, "a change could not be told; list again")
+
+    async def _transaction(self, operations: Sequence[Operation]) -> tuple[Sequence[Entry], list[Outcome]]:
+        await self._begin()
+        try:
+            now = time.time()
+            ledger = Ledger(_Committed(self._writer), read_version(self._writer), stamp(now))
+            outcomes = await decide(ledger, operations, self._settings.batch_bytes)
+            if not ledger.entries:
+                self._writer.execute("ROLLBACK")
+                return (), outcomes
+            if len(ledger.entries) > _WRITTEN_AT_ONCE:
+                await self._on_disk(lambda: write_ledger(self._writer, ledger, int(now)))
+            else:
+                write_ledger(self._writer, ledger, int(now))
+            await self._on_disk(self._writer.commit)
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        return ledger.entries, outcomes
+
+    async def _begin(self) -> None:
+        """Begin, waiting a while for another program that has the database locked."""
+        deadline = time.monotonic() + self._settings.lock_wait
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+    async def _on_disk(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._disk, work)
+
+    async def _trim_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.trim_interval)
+            try:
+                while await self._trim() == self._settings.trim_step:
+                    await asyncio.sleep(0)
+            except IsthmusError as error:
+                log.warning("store.trim_failed error=%s", error)
+
+    async def _trim(self) -> int:
+        """Remove one step of old log entries, between two batches."""
+        async with self._writing:
+            with translating(self._path):
+                await self._begin()
+                return await asyncio.get_running_loop().run_in_executor(self._disk, self._trim_step)
+
+    def _trim_step(self) -> int:
+        settings = self._settings
+        try:
+            gone = trim_log(
+                self._writer, settings.keep_changes, int(time.time() - settings.keep_seconds), settings.trim_step
+            )
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        return gone

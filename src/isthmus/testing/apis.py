@@ -1,0 +1,182 @@
+"""A whole API on a free port of this machine, over a SQLite store in a folder, for tests that speak HTTP to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from isthmus.api.app import create_app
+from isthmus.api.context import Context, Limits
+from isthmus.engines.base import Stream
+from isthmus.identity.authenticating import Authenticator
+from isthmus.resources.jobs import Job
+from isthmus.resources.kinds import JOB, TENANT, TOKEN
+from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
+from isthmus.resources.tokens import new_secret
+from isthmus.resources.validation import validate
+from isthmus.storage.directory import DirectoryBlobs
+from isthmus.store.base import Key, Part, Record
+from isthmus.store.sqlite import SqliteStore
+
+from .kubectl import write_kubeconfig
+
+TENANT_NAME = "physics"
+
+
+class MemoryLogs:
+    """Logs that a test writes."""
+
+    def __init__(self) -> None:
+        self._data: dict[tuple[str, int, Stream], bytearray] = {}
+        self._grown: dict[tuple[str, int, Stream], asyncio.Event] = {}
+        self.waiting = 0
+        """How many followers wait for more just now."""
+
+    def write(self, uid: str, data: bytes, attempt: int = 0, stream: Stream = Stream.STDOUT) -> None:
+        """Append to a log, and wake who waits for it."""
+        place = (uid, attempt, stream)
+        self._data.setdefault(place, bytearray()).extend(data)
+        self._grown.pop(place, asyncio.Event()).set()
+
+    async def read(self, job: Job, attempt: int, stream: Stream, offset: int, size: int) -> bytes:
+        """Up to `size` bytes."""
+        await asyncio.sleep(0)
+        return bytes(self._data.get((job.uid, attempt, stream), b"")[offset : offset + size])
+
+    async def size(self, job: Job, attempt: int, stream: Stream) -> int:
+        """How long it is."""
+        return len(self._data.get((job.uid, attempt, stream), b""))
+
+    async def wait(self, job: Job, attempt: int, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Until there is more."""
+        place = (job.uid, attempt, stream)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(timeout):
+                while len(self._data.get(place, b"")) <= offset:
+                    await self._grown.setdefault(place, asyncio.Event()).wait()
+        except TimeoutError:
+            return
+        finally:
+            self.waiting -= 1
+
+
+@dataclass(frozen=True)
+class RunningApi:
+    """The API, what it stands on, and who may use it."""
+
+    url: str
+    context: Context
+    logs: MemoryLogs
+    blobs: DirectoryBlobs
+    folder: Path
+    tokens: Mapping[str, str]
+    """`admin` (of the platform); `member` and `viewer` of the tenant; `stranger`, a member of another one."""
+
+    def client(
+        self, who: str = "member", headers: Mapping[str, str] | None = None, **options: Any
+    ) -> httpx.AsyncClient:
+        """An HTTP client with somebody's token, or with none."""
+        sent = {**({"Authorization": f"Bearer {self.tokens[who]}"} if who else {}), **(headers or {})}
+        return httpx.AsyncClient(base_url=self.url, headers=sent, timeout=60, trust_env=False, **options)
+
+    async def create_job(self, name: str, spec: Mapping[str, Any] | None = None, **status: Any) -> Record:
+        """A job of the tenant, in whatever state."""
+        metadata = {"name": name, "namespace": TENANT_NAME}
+        obj = {"metadata": metadata, "kind": "Job", "spec": {"command": ["true"], **(spec or {})}, "status": status}
+        record = await self.context.store.create(JOB, validate(JOB, obj))
+        return await self.change_job(name, **status) if status else record
+
+    async def change_job(self, name: str, **status: Any) -> Record:
+        """Change a job's status, as a reconciler does."""
+        store = self.context.store
+        record = await store.get(Key(JOB.name, TENANT_NAME, name))
+        changed = {**record.obj, "status": {**record.obj.get("status", {}), **status}}
+        return await store.update(JOB, changed, Part.STATUS)
+
+
+@asynccontextmanager
+async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool = False) -> AsyncIterator[RunningApi]:
+    """Serve a fresh API until the block is left. With `tls`, because kubectl sends no token over plain HTTP."""
+    store, blobs, logs = SqliteStore(folder / "store.db"), DirectoryBlobs(folder / "blobs"), MemoryLogs()
+    await store.open()
+    await blobs.open()
+    tokens = await _people(store)
+    authenticator = Authenticator(store)
+    await authenticator.start()
+    context = Context(store, authenticator, blobs, logs, limits or Limits())
+    app = create_app(context)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    secure = await asyncio.to_thread(_certificate, folder) if tls else {}
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", backlog=2048, **secure))
+    serving = asyncio.create_task(server.serve([listener]), name="test server")
+    try:
+        async with asyncio.timeout(30):
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+        url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+        yield RunningApi(url, context, logs, blobs, folder, tokens)
+    finally:
+        app.close()
+        server.should_exit = True
+        await serving
+        listener.close()
+        await authenticator.close()
+        await store.close()
+
+
+def _certificate(folder: Path) -> dict[str, Any]:
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    options = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            *options.split(),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
+
+
+def write_tls_kubeconfig(api: RunningApi, who: str) -> Path:
+    """A kubeconfig for somebody, which trusts the certificate."""
+    path = write_kubeconfig(api.folder / f"{who}.kubeconfig", api.url, api.tokens[who], TENANT_NAME)
+    config = json.loads(path.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority"] = str(api.folder / "tls.crt")
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def _people(store: SqliteStore) -> dict[str, str]:
+    for name in (TENANT_NAME, "biology"):
+        await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": name}}))
+    found: dict[str, str] = {}
+    for who, namespace, role in (
+        ("admin", SYSTEM_NAMESPACE, Role.ADMIN),
+        ("member", TENANT_NAME, Role.MEMBER),
+        ("viewer", TENANT_NAME, Role.VIEWER),
+        ("stranger", "biology", Role.MEMBER),
+    ):
+        name, found[who], sha256 = new_secret()
+        metadata = {"name": name, "namespace": namespace}
+        spec = {"user": who, "role": role.value, "sha256": sha256}
+        await store.create(TOKEN, validate(TOKEN, {"kind": "Token", "metadata": metadata, "spec": spec}))
+    return found

@@ -1,0 +1,37 @@
+"""Both stores pass the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.store.base import Store
+from isthmus.testing.store_watches import ReplicasContract, WatchingContract
+from isthmus.testing.stores import DeletingContract, ListingContract, WritingContract
+
+from .conftest import DataHome
+
+
+class TestSqlite(WritingContract, ListingContract, DeletingContract, WatchingContract):
+    @pytest.fixture
+    def home(self, sqlite_home: DataHome) -> DataHome:
+        return sqlite_home
+
+    @pytest.fixture
+    async def store(self, home: DataHome) -> Store:
+        return await home.open()
+
+
+@pytest.mark.real
+class TestPostgres(WritingContract, ListingContract, DeletingContract, WatchingContract, ReplicasContract):
+    @pytest.fixture
+    def home(self, postgres_home: DataHome) -> DataHome:
+        return postgres_home
+
+    @pytest.fixture
+    async def store(self, home: DataHome) -> Store:
+        return await home.open()
+
+    async def test_a_lease_across_replicas(self, home: DataHome, store: Store) -> None:
+        from isthmus.testing.stores import compete_for_lease
+
+        await compete_for_lease(store, await home.open())
