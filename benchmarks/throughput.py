@@ -112,5 +112,8 @@ async def _jobs(size: int, folder: Path) -> dict[str, float]:
 if __name__ == "__main__":
     import uvloop
 
+    from isthmus.server.main import tune_collector
+
+    tune_collector()
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
         print(json.dumps(uvloop.run(_jobs(int(sys.argv[1]), Path(folder)))))

@@ -151,7 +151,7 @@ almost_jobs = st.fixed_dictionaries(
         "spec": json_values
         | st.fixed_dictionaries(
             {"command": st.just(["x"])},
-            optional={k: json_values for k in ("resources", "env", "array", "deadline", "retries")},
+            optional=dict.fromkeys(("resources", "env", "array", "deadline", "retries"), json_values),
         ),
         "status": json_values,
         "kind": json_values,

@@ -368,6 +368,9 @@ def test_tables_and_metadata(member: httpx.Client) -> None:
 def test_what_is_not_offered_is_a_status_too(admin: httpx.Client, method: str, path: str, code: int) -> None:
     answer = admin.request(method, path)
     assert answer.status_code == code, answer.text
+    if code == 405:
+        assert answer.headers["Allow"]
+        assert method not in answer.headers["Allow"].split(", ")
     assert answer.json()["kind"] == "Status"
     assert answer.json()["code"] == code
 
@@ -378,6 +381,18 @@ def test_namespaces_are_tenants(admin: httpx.Client) -> None:
     assert one["status"]["phase"] == "Active"
     names = [item["metadata"]["name"] for item in admin.get("/api/v1/namespaces").json()["items"]]
     assert {"chemistry", "default", "physics"} <= set(names)
+
+
+def test_long_lists_are_shown_in_every_form(platform: Any, member: httpx.Client) -> None:
+    for i in range(520):
+        platform.create("Job", f"long-{i}", "physics", spec=SPEC, metadata={"labels": {"long": "yes"}})
+    for form, rows in (("Table", "rows"), ("PartialObjectMetadataList", "items")):
+        accept = {"Accept": f"application/json;as={form};v=v1;g=meta.k8s.io"}
+        found = member.get(f"{JOBS}?labelSelector=long", headers=accept).json()
+        assert len(found[rows]) == 520
+    assert member.head(JOBS).status_code == 200
+    assert len(member.delete(f"{JOBS}?labelSelector=long").json()["items"]) == 520
+    assert member.get(f"{JOBS}?labelSelector=long").json()["items"] == []
 
 
 def test_health_version_and_metrics(platform: Any, admin: httpx.Client, member: httpx.Client) -> None:

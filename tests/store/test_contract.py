@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from isthmus.store.base import Store
+from isthmus.testing.store_deletions import DeletingContract
 from isthmus.testing.store_watches import ReplicasContract, WatchingContract
-from isthmus.testing.stores import DeletingContract, ListingContract, WritingContract
+from isthmus.testing.stores import ListingContract, WritingContract, compete_for_lease
 
 from .conftest import DataHome
 
@@ -32,6 +33,4 @@ class TestPostgres(WritingContract, ListingContract, DeletingContract, WatchingC
         return await home.open()
 
     async def test_a_lease_across_replicas(self, home: DataHome, store: Store) -> None:
-        from isthmus.testing.stores import compete_for_lease
-
         await compete_for_lease(store, await home.open())

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import discovery, health, reviews
+from . import discovery, files, health, logs, openapi, outputs, reviews
 from .context import Context
 from .dispatching import dispatch
 from .responses import error_response
@@ -29,6 +29,11 @@ class Api:
     def __init__(self, context: Context, routes: Sequence[BaseRoute]) -> None:
         self.context = context
         self._router = Router(routes, redirect_slashes=False, default=_no_such_path)
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """Everything that is not a resource."""
+        return self._router.routes
 
     def close(self) -> None:
         """End every watch and every followed log."""
@@ -76,8 +81,6 @@ class Api:
 
 def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
     """The whole API over the given platform."""
-    from . import files, logs, openapi, outputs
-
     routes = [
         *health.routes(context),
         *discovery.routes(context),

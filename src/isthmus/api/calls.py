@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from starlette.types import Receive, Scope, Send
 
@@ -19,7 +18,7 @@ from .tables import Form, form_of
 from .targets import Target
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request."""
 
@@ -30,7 +29,7 @@ class Call:
     target: Target
     caller: Caller
 
-    @cached_property
+    @property
     def form(self) -> Form:
         """How the answer shall look."""
         return form_of(self.header(b"accept"))

@@ -47,7 +47,12 @@ def routes(context: Context) -> list[BaseRoute]:
     for name, kinds in _REVIEWS.items():
         reviews = [_review(kind, plural) for kind, plural in kinds.items()]
         documents[f"/apis/{name}/v1"] = _resources(f"{name}/v1", reviews)
-    return [Route(path, _serve(context, document), methods=["GET"]) for path, document in documents.items()]
+    # The Python client asks with a slash at the end, kubectl without.
+    return [
+        Route(path + end, _serve(context, document), methods=["GET"])
+        for path, document in documents.items()
+        for end in ("", "/")
+    ]
 
 
 def _serve(context: Context, document: dict[str, Any]) -> Any:

@@ -52,15 +52,21 @@ async def dispatch(context: Context, target: Target, scope: Scope, receive: Rece
 
 
 def _check_offered(target: Target, verb: str, method: str) -> None:
-    view = target.view
-    offered = bool(verb) and not (view.read_only and verb not in _READS)
-    if verb in ("create", "deletecollection") and view.kind.namespaced and not target.namespace:
-        offered = False
+    kind = target.view.kind
     if target.subresource == "scale":
-        raise NotFound(f"{view.kind.resource} cannot be scaled: the kind has no number of replicas")
-    if target.subresource == "status":
-        if not view.kind.has_status:
-            raise NotFound(f"{view.kind.resource} has no status of its own")
-        offered = offered and verb in _ON_STATUS
-    if not offered:
-        raise HTTPException(405, f"{method} is not offered for {view.kind.resource} here")
+        raise NotFound(f"{kind.resource} cannot be scaled: the kind has no number of replicas")
+    if target.subresource == "status" and not kind.has_status:
+        raise NotFound(f"{kind.resource} has no status of its own")
+    if not verb or not _offers(target, verb):
+        table = _ON_OBJECT if target.name else _ON_COLLECTION
+        allow = ", ".join(other for other, its_verb in table.items() if _offers(target, its_verb))
+        raise HTTPException(405, f"{method} is not offered for {kind.resource} here", {"Allow": allow})
+
+
+def _offers(target: Target, verb: str) -> bool:
+    if target.subresource == "status" and verb not in _ON_STATUS:
+        return False
+    if target.view.read_only:
+        return verb in _READS
+    everywhere = target.view.kind.namespaced and not target.namespace
+    return not (everywhere and verb in ("create", "deletecollection"))

@@ -26,7 +26,15 @@ _YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", 
 
 
 async def read_document(body: bytes, content_type: str, nesting: int) -> dict[str, Any]:
-    """The object in a body. Large ones are read in a thread, so that they do not hold up the others."""
+    """The object in a body."""
+    value = await read_value(body, content_type, nesting)
+    if not isinstance(value, dict):
+        raise HTTPException(400, f"the body must be an object, not {_named(value)}")
+    return value
+
+
+async def read_value(body: bytes, content_type: str, nesting: int) -> Any:
+    """Whatever is in a body. Large ones are read in a thread, so that they do not hold up the others."""
     media = media_type(content_type)
     if media in _YAML_TYPES or media == "application/apply-patch+yaml":
         parse = parse_yaml
@@ -35,12 +43,8 @@ async def read_document(body: bytes, content_type: str, nesting: int) -> dict[st
     else:
         raise HTTPException(415, f"the content type {media!r} is not understood; send application/json or yaml")
     if len(body) > _IN_THREAD:
-        value = await asyncio.to_thread(parse, body, nesting)
-    else:
-        value = parse(body, nesting)
-    if not isinstance(value, dict):
-        raise HTTPException(400, f"the body must be an object, not {_named(value)}")
-    return value
+        return await asyncio.to_thread(parse, body, nesting)
+    return parse(body, nesting)
 
 
 def media_type(content_type: str) -> str:

@@ -53,8 +53,7 @@ def routes(context: Context) -> list[BaseRoute]:
         Route(f"{BASE}/missing", files.missing, methods=["POST"]),
         Route(f"{BASE}/pack", files.pack, methods=["POST"]),
         Route(f"{BASE}/tree", files.put_tree, methods=["PUT"]),
-        Route(f"{BASE}/{{digest}}", files.put, methods=["PUT"]),
-        Route(f"{BASE}/{{digest}}", files.get, methods=["GET", "HEAD"]),
+        Route(f"{BASE}/{{digest}}", files.one, methods=["GET", "HEAD", "PUT"]),
     ]
 
 
@@ -78,6 +77,10 @@ class _Files:
         namespace = await self._allowed(request, "create")
         stored = await unpack(self._blobs, namespace, self._chunks(request), self._context.limits.file_bytes)
         return json_response({"stored": stored.count, "bytes": stored.bytes})
+
+    async def one(self, request: Request) -> Response:
+        """One content, to or fro."""
+        return await (self.put(request) if request.method == "PUT" else self.get(request))
 
     async def put(self, request: Request) -> Response:
         """Keep one content."""

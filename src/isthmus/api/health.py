@@ -52,6 +52,7 @@ def routes(context: Context) -> list[BaseRoute]:
         Route("/livez", alive, methods=["GET"]),
         Route("/readyz", ready, methods=["GET"]),
         Route("/version", version, methods=["GET"]),
+        Route("/version/", version, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
 

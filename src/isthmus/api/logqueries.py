@@ -52,8 +52,6 @@ class LogQuery:
         if events and (last := request.headers.get("last-event-id")):
             named, offset, tail = *_event_id(last), None
             attempt = named if attempt is None else attempt
-        if offset is not None and tail is not None:
-            raise _wrong("tailLines", "give either offset or tailLines")
         return cls(
             output=Output(stream),
             follow=_flag(query, "follow"),

@@ -100,7 +100,7 @@ class _Log:
         size = await logs.size(job, attempt, wanted.output)
         offset = wanted.offset
         if wanted.tail is not None:
-            offset = await _tail(logs, job, attempt, wanted.output, size, wanted.tail)
+            offset = max(offset, await _tail(logs, job, attempt, wanted.output, size, wanted.tail))
         left = wanted.limit
         if not wanted.follow:
             there = max(0, size - offset)

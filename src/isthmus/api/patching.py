@@ -1,7 +1,8 @@
 """Patches: RFC 7386 merge patches, RFC 6902 JSON patches, and server-side apply in a simple form. Pure.
 
 **Apply** merges what a manager sends into the object and takes away what the same manager sent before and no
-longer sends. What it sent is kept in an annotation as a skeleton: the same object with every leaf `null`. Lists are leaves. There are no conflicts: the last manager wins.
+longer sends. What it sent is kept in an annotation as a skeleton: the same object with every leaf `null`. Lists are
+leaves. There are no conflicts: the last manager wins.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,9 @@ from .calls import Call
 from .options import ListOptions, list_options
 from .responses import send_json
 from .tables import META_V1, Form, partial_metadata, table
+
+_MANY = 500
+"""More objects than these are decoded in a thread."""
 
 
 async def get(call: Call) -> None:
@@ -50,19 +54,28 @@ async def list_(call: Call, options: ListOptions) -> None:
     if call.form is Form.OBJECT:
         await send_json(call.send, encode_list(view.kind, records, page))
         return
-    metadata = list_metadata(page)
-    if call.form is Form.TABLE:
-        shown = table(view.kind, (r.obj for r in records), metadata, utcnow(), options.include)
+    if len(page.records) > _MANY:
+        data = await asyncio.to_thread(_encode_form, view.kind, records, page, call.form, options.include)
     else:
-        items = [partial_metadata(record.obj) for record in records]
-        shown = {"kind": "PartialObjectMetadataList", "apiVersion": META_V1, "metadata": metadata, "items": items}
-    await send_json(call.send, orjson.dumps(shown))
+        data = _encode_form(view.kind, records, page, call.form, options.include)
+    await send_json(call.send, data)
 
 
 def encode_list(kind: Kind, records: Iterable[Record], page: Page) -> bytes:
     """A list, joined from the bytes of its objects."""
     head = orjson.dumps({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(page)})
     return b"".join((head[:-1], b',"items":[', b",".join([record.data for record in records]), b"]}"))
+
+
+def _encode_form(kind: Kind, records: Iterable[Record], page: Page, form: Form, include: str) -> bytes:
+    """A list in another form, for which every object must be decoded."""
+    metadata = list_metadata(page)
+    if form is Form.TABLE:
+        return orjson.dumps(table(kind, (record.obj for record in records), metadata, utcnow(), include))
+    items = [partial_metadata(record.obj) for record in records]
+    return orjson.dumps(
+        {"kind": "PartialObjectMetadataList", "apiVersion": META_V1, "metadata": metadata, "items": items}
+    )
 
 
 def list_metadata(page: Page) -> dict[str, Any]:

@@ -88,14 +88,12 @@ def status_of(error: Exception, what: Mapping[str, Any] | None = None) -> dict[s
     """The Status of an error; `what` (name, kind, group) says what the request was about, where that is known."""
     if isinstance(error, IsthmusError):
         code, reason = next(((c, r) for cls, c, r in _HTTP if isinstance(error, cls)), (500, "InternalError"))
-        if error.transient and error.retry_after is not None and code != 503:
-            code, reason = 429, "TooManyRequests"
         details: dict[str, Any] = dict(what or {})
         if error.code != reason:
             details["code"] = error.code
         if error.causes:
             details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in error.causes]
-        if code in (429, 503):
+        if code == 503:
             details["retryAfterSeconds"] = _seconds(error.retry_after)
         return status_object(code, reason, error.message, details)
     if isinstance(error, HTTPException):

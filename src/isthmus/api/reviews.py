@@ -47,7 +47,7 @@ def _serve(context: Context, api_version: str, kind: str, review: Review) -> Cal
         caller = await caller_of(request, context)
         body = await read_body(request, context.limits.body_bytes)
         sent = await read_document(body, request.headers.get("content-type", ""), context.limits.nesting)
-        spec = sent.get("spec") or {}
+        spec = sent.get("spec", {})
         if not isinstance(spec, dict):
             raise Invalid(f"{kind}: spec must be an object", causes=(Cause("spec", "must be an object"),))
         answer = {"kind": kind, "apiVersion": api_version, "metadata": {}, "spec": spec}
@@ -58,19 +58,25 @@ def _serve(context: Context, api_version: str, kind: str, review: Review) -> Cal
 
 def access_review(caller: Caller, spec: dict[str, Any]) -> dict[str, Any]:
     """Whether the caller may do one thing."""
-    if isinstance(path := spec.get("nonResourceAttributes"), dict):
-        asked = str(path.get("path", ""))
-        may = caller.is_platform_admin or any(asked == p or asked.startswith(f"{p}/") for p in _OPEN_PATHS)
-    else:
-        may = _may(caller, spec.get("resourceAttributes") or {})
-    return {"allowed": may}
+    given = [field for field in ("resourceAttributes", "nonResourceAttributes") if spec.get(field) is not None]
+    if len(given) != 1:
+        message = "exactly one of resourceAttributes and nonResourceAttributes must say what is asked"
+        raise Invalid(f"spec: {message}", causes=(Cause("spec", message, "FieldValueRequired"),))
+    attributes = spec[given[0]]
+    texts = isinstance(attributes, dict) and all(
+        isinstance(value, str | None) for key, value in attributes.items() if not key.endswith("Selector")
+    )
+    if not texts:
+        message = "must be an object whose fields are texts"
+        raise Invalid(f"spec.{given[0]}: {message}", causes=(Cause(f"spec.{given[0]}", message),))
+    if given[0] == "resourceAttributes":
+        return {"allowed": _may(caller, attributes)}
+    asked = str(attributes.get("path") or "")
+    opened = any(asked == path or asked.startswith(f"{path}/") for path in _OPEN_PATHS)
+    return {"allowed": caller.is_platform_admin or opened}
 
 
-def _may(caller: Caller, attributes: Any) -> bool:
-    if not isinstance(attributes, dict):
-        raise Invalid(
-            "resourceAttributes must be an object", causes=(Cause("spec.resourceAttributes", "must be an object"),)
-        )
+def _may(caller: Caller, attributes: dict[str, Any]) -> bool:
     verb, group, resource, namespace, name, subresource = (
         str(attributes.get(field) or "") for field in ("verb", "group", "resource", "namespace", "name", "subresource")
     )
@@ -83,9 +89,12 @@ def _may(caller: Caller, attributes: Any) -> bool:
 
 def rules_review(caller: Caller, spec: dict[str, Any]) -> dict[str, Any]:
     """Everything the caller may do in one namespace."""
+    namespace = spec.get("namespace") or ""
+    if not isinstance(namespace, str):
+        raise Invalid("spec.namespace must be a text", causes=(Cause("spec.namespace", "must be a text"),))
     rules = [
         {"apiGroups": ["*" if what == "*" else _group_of(what)], "resources": [what], "verbs": sorted(verbs)}
-        for what, verbs in sorted(rules_in(caller, str(spec.get("namespace") or "")).items())
+        for what, verbs in sorted(rules_in(caller, namespace).items())
     ]
     open_paths = [path for open_ in _OPEN_PATHS for path in (open_, f"{open_}/*")]
     return {

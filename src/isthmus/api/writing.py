@@ -20,7 +20,7 @@ from isthmus.store.base import Key, Object, Part, Record
 
 from . import admission
 from .calls import Call
-from .documents import check_plain, media_type, parse_json, read_document
+from .documents import check_plain, media_type, read_document, read_value
 from .options import WriteOptions, write_options
 from .patching import apply, json_patch, merge
 from .reading import send_record
@@ -68,7 +68,7 @@ async def _patch_of(call: Call, media: str) -> Callable[[Object], Any]:
         wanted = await read_document(body, media, call.context.limits.nesting)
         return lambda old: merge(old, wanted)
     if media == JSON_PATCH:
-        operations = parse_json(body, call.context.limits.nesting)
+        operations = await read_value(body, media, call.context.limits.nesting)
         return lambda old: json_patch(old, operations)
     raise HTTPException(
         415,

@@ -8,6 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from isthmus.errors import Invalid
+
 from .failures import EXIT_CODES_HELP
 from .options import Format, Globals, Namespace, Output, Token, Url, remember
 
@@ -62,6 +64,12 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them."""
         home = COMMANDS.get(cmd_name)
+        if home is None and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(cmd_name, COMMANDS, 1)
+            hint = f"did you mean {near[0]}?" if near else "`isthmus --help` lists them"
+            raise Invalid(f"there is no command {cmd_name!r}; {hint}")
         return None if home is None else build(cmd_name, home)
 
 
@@ -100,13 +108,23 @@ app = typer.Typer(
 )
 
 
+def _write_version(wanted: bool) -> None:
+    if wanted:
+        from isthmus import __version__
+
+        typer.echo(f"isthmus {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def before(
     output: Output = None,
     namespace: Namespace = None,
     url: Url = None,
     token: Token = None,
-    show_version: Annotated[bool, typer.Option("--version", help="Write the version and leave.")] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Write the version and leave.", is_eager=True, callback=_write_version)
+    ] = False,
 ) -> None:
     """Run work on every machine your institute owns.
 
@@ -118,11 +136,6 @@ def before(
     `isthmus COMMAND --help` shows examples. Clients obey ISTHMUS_URL, ISTHMUS_TOKEN and ISTHMUS_NAMESPACE;
     ISTHMUS_DEBUG=1 shows where an error comes from.
     """
-    if show_version:
-        from isthmus import __version__
-
-        typer.echo(f"isthmus {__version__}")
-        raise typer.Exit
     remember(Globals(output or Format.TABLE, namespace, url, token))
 
 

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from isthmus import __version__
 from isthmus.client import requests
+from isthmus.client.answers import Answer
 from isthmus.client.config import local_instance
 from isthmus.client.sync import Client
+from isthmus.client.transport import Transport
 from isthmus.errors import IsthmusError, Misconfigured
 
 _SKEW = 5.0
@@ -125,12 +127,21 @@ def server_checks(connect: Callable[[], Client]) -> list[Check]:
         return [Check("server", "warn", "no server is known", error.message)]
     with client:
         try:
-            answer = client._transport.send(requests.version())
+            answer = _exchange(client)
             told = client.version()
         except IsthmusError as error:
             remedy = "start it with `isthmus up`, or correct ISTHMUS_URL or `isthmus login --url`"
             return [Check("server", "fail", error.message, remedy)]
         return [_version_check(client.url, told), _clock_check(answer.headers), *_token_checks(client)]
+
+
+def _exchange(client: Client) -> Answer:
+    """The server's answer with its headers, which `Client.version` does not show."""
+    transport = Transport(client.access)
+    try:
+        return transport.send(requests.version())
+    finally:
+        transport.close()
 
 
 def _version_check(url: str, told: Mapping[str, object]) -> Check:

@@ -53,7 +53,7 @@ def _names(kind: str, incomplete: str) -> list[str]:
             place = place_of(kind)
             home = client.namespace() if place.namespaced else None
             # The newest page is enough: nobody picks one of a thousand names from a line.
-            page = client._ask(list_page(place, home, limit=500)._replace(patience=2.0))
+            page = client.ask(list_page(place, home, limit=500)._replace(patience=2.0))
     except (IsthmusError, OSError):
         return []
     names = (str(item["metadata"]["name"]) for item in page.get("items") or ())

@@ -10,7 +10,7 @@ from isthmus._kit.quantities import format_bytes
 from isthmus.client.requests import Object
 
 from .columns import command, ending, run_time
-from .tables import PHASE_COLOURS, _one_line, age
+from .tables import PHASE_COLOURS, age, one_line
 
 _ANSI = {"green": "32", "cyan": "36", "blue": "34", "yellow": "33", "red": "31", "magenta": "35"}
 _MANY = 20
@@ -18,7 +18,7 @@ _MANY = 20
 
 def page(job: Object, events: list[Object], outputs: list[Object]) -> str:
     """The whole page."""
-    lines = [f"{title + ':':<12}{_one_line(value)}" for title, value in _facts(job) if value]
+    lines = [f"{title + ':':<12}{one_line(value)}" for title, value in _facts(job) if value]
     lines += _section("Outputs", (_output(file) for file in outputs[:_MANY]))
     if len(outputs) > _MANY:
         lines.append(f"  … and {len(outputs) - _MANY} more")
@@ -111,12 +111,12 @@ def _outputs(outputs: Object) -> str:
 
 def _output(file: Object) -> str:
     link = f" -> {file['link']}" if file.get("link") else ""
-    return f"  {format_bytes(file.get('size', 0)):>8}  {_one_line(file['path'] + link)}"
+    return f"  {format_bytes(file.get('size', 0)):>8}  {one_line(file['path'] + link)}"
 
 
 def _event(event: Object) -> str:
     count = f" (x{event['count']})" if event.get("count", 1) > 1 else ""
-    message = _one_line(str(event.get("message", "")))
+    message = one_line(str(event.get("message", "")))
     return f"  {age('lastTimestamp')(event):>5}  {event.get('reason', ''):<18} {message}{count}"
 
 

@@ -42,19 +42,21 @@ def login(
     """
     from isthmus.client.config import login_file
     from isthmus.client.flows import namespace_of
-    from isthmus.client.kubeconfigs import Access, write_access
+    from isthmus.client.kubeconfigs import Access, without_secret, write_access
     from isthmus.client.sync import Client
 
     before = said_before()
-    address = (url or before.url or os.environ.get("ISTHMUS_URL") or "").rstrip("/")
+    address, inside = without_secret((url or before.url or os.environ.get("ISTHMUS_URL") or "").rstrip("/"))
     if not address:
         raise Invalid("which server? name it: isthmus login --url http://127.0.0.1:7070")
-    secret = _secret(token or before.token, token_file)
+    secret = _secret(token or before.token or inside, token_file)
     ca = Path(ca_file).read_bytes() if ca_file else None
     with Client.at(Access(address, secret, None, ca)) as client:
         me = client.whoami()
         groups = [str(group) for group in me.get("groups") or ()]
         home = namespace or before.namespace or _home(client, groups, namespace_of)
+    if ca is None and address.startswith("http://") and _loopback(address):
+        address, ca = _secured(address, secret)
     file = Path(kubeconfig) if kubeconfig else login_file(os.environ)
     write_access(file, Access(address, secret, home, ca), context)
     sys.stdout.write(f"signed in to {address} as {me.get('username')}, tenant {home}\n")
@@ -62,6 +64,25 @@ def login(
         say(f"{address} is not encrypted: others on the network can read your token; ask for an https address", "33")
     if kubeconfig is None:
         say(f"kept in {file}; for kubectl: export KUBECONFIG={file}")
+
+
+def _secured(address: str, secret: str) -> tuple[str, bytes | None]:
+    """The TLS side of a server on this machine, which kubectl insists on; as given, if it has none.
+
+    On loopback nobody else can answer, so the authority that the server names may be believed.
+    """
+    from isthmus.client.kubeconfigs import Access
+    from isthmus.client.sync import Client
+
+    try:
+        with Client.at(Access(address)) as client:
+            ca = client.authority()
+        secure = "https" + address.removeprefix("http")
+        with Client.at(Access(secure, secret, None, ca)) as client:
+            client.whoami()
+    except IsthmusError:
+        return address, None
+    return secure, ca
 
 
 def _home(client: Any, groups: list[str], namespace_of: Any) -> str:

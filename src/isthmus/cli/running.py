@@ -264,7 +264,7 @@ class _Array:
             self._job.object = event.object
             counts = self._job.status.get("array") or {}
             line = ", ".join(f"{counts.get(k, 0)} {k}" for k in ("active", "succeeded", "failed", "cancelled"))
-            if line != said and not self._options.quiet:
+            if line != said and counts.get("total") and not self._options.quiet:
                 say(f"array {self._job.name}: {line} of {counts.get('total', 0)}")
             said = line
             if self._job.finished:

@@ -17,6 +17,7 @@ from isthmus.client.requests import Object
 
 from .options import Format
 
+_NARROWEST = 6
 PHASE_COLOURS = {
     "Succeeded": "green",
     "Ready": "green",
@@ -105,7 +106,7 @@ def write(value: Any, output: Format) -> None:
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table."""
-    clean = [[_one_line(cell) for cell in row] for row in rows]
+    clean = [[one_line(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _rich_table(titles, clean)
     else:
@@ -130,9 +131,17 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _one_line(cell: str) -> str:
+def one_line(cell: str) -> str:
     """A cell without line breaks and without control characters: what a job calls itself must not move the cursor."""
     return "".join(c if c.isprintable() else " " for c in cell) if not cell.isprintable() else cell
+
+
+def fitted(widths: Sequence[int], room: int) -> list[int]:
+    """Widths that fit: the widest columns give way first, none below what makes it readable."""
+    found = list(widths)
+    while sum(found) > room and max(found) > _NARROWEST:
+        found[found.index(max(found))] -= 1
+    return found
 
 
 def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -140,10 +149,12 @@ def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    natural = [max(_width(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
+    widths = fitted(natural, console.width - 2 * (len(titles) - 1))
     view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, title in enumerate(titles):
-        # The name stays whole as long as anything else can give way; the last column is usually a sentence.
-        view.add_column(title, no_wrap=True, overflow="ellipsis", min_width=12 if index == 0 else None)
+    for title, width in zip(titles, widths, strict=True):
+        view.add_column(title, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
         view.add_row(*(Text(cell, style=PHASE_COLOURS.get(cell, "")) for cell in row))
-    Console(highlight=False, soft_wrap=False).print(view)
+    console.print(view)

@@ -32,7 +32,9 @@ Listen = Annotated[
 StoreUrl = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="postgresql://… instead of the embedded SQLite.")
 ]
-Cert = Annotated[Path | None, typer.Option("--tls-cert", help="Certificate chain (PEM): serve HTTPS.")]
+Cert = Annotated[
+    Path | None, typer.Option("--tls-cert", help="Certificate chain (PEM); without one the instance makes its own.")
+]
 KeyFile = Annotated[Path | None, typer.Option("--tls-key", help="Key of the certificate (PEM).")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Permit plain HTTP on an address others can reach.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once it is ready; it goes on in the background.")]

@@ -98,6 +98,11 @@ class AsyncClient:
         """The address of the server."""
         return self._access.url
 
+    @property
+    def access(self) -> Access:
+        """Where the server is and what opens it."""
+        return self._access
+
     async def namespace(self) -> str:
         """The tenant meant when none is named: the one given, or the token's own."""
         if self._namespace is None:
@@ -235,7 +240,7 @@ class AsyncClient:
 
     async def outputs(self, name: str, *, namespace: str | None = None) -> Object:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all."""
-        return await self._ask(requests.outputs(namespace or await self.namespace(), name))
+        return await self.ask(requests.outputs(namespace or await self.namespace(), name))
 
     async def download(
         self, name: str, folder: str | os.PathLike[str] = HERE, *, namespace: str | None = None
@@ -262,7 +267,7 @@ class AsyncClient:
     async def get(self, kind: str, name: str, *, namespace: str | None = None) -> Object:
         """One object."""
         place = place_of(kind)
-        return await self._ask(requests.get(place, await self._home(place.namespaced, namespace), name))
+        return await self.ask(requests.get(place, await self._home(place.namespaced, namespace), name))
 
     async def list(
         self,
@@ -289,19 +294,19 @@ class AsyncClient:
         """Create an object of any kind."""
         place = flows.place_of_object(obj)
         home = namespace or (obj.get("metadata") or {}).get("namespace")
-        return await self._ask(requests.create(place, await self._home(place.namespaced, home), obj))
+        return await self.ask(requests.create(place, await self._home(place.namespaced, home), obj))
 
     async def patch(self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None) -> Object:
         """Change fields of an object; a field set to None is removed."""
         place = place_of(kind)
-        return await self._ask(requests.patch(place, await self._home(place.namespaced, namespace), name, change))
+        return await self.ask(requests.patch(place, await self._home(place.namespaced, namespace), name, change))
 
     async def delete(
         self, kind: str, name: str, *, propagation: str | None = None, namespace: str | None = None
     ) -> Object:
         """Delete an object; `propagation` is Background, Foreground or Orphan."""
         place = place_of(kind)
-        return await self._ask(requests.delete(place, await self._home(place.namespaced, namespace), name, propagation))
+        return await self.ask(requests.delete(place, await self._home(place.namespaced, namespace), name, propagation))
 
     async def watch(
         self,
@@ -364,19 +369,26 @@ class AsyncClient:
 
     async def whoami(self) -> Object:
         """Who the token is: `username` and `groups`."""
-        review = await self._ask(requests.whoami())
+        review = await self.ask(requests.whoami())
         return dict((review.get("status") or {}).get("userInfo") or {})
 
     async def version(self) -> Object:
         """What the server is."""
-        return await self._ask(requests.version())
+        return await self.ask(requests.version())
+
+    async def authority(self) -> bytes:
+        """The certificate (PEM) of the authority that vouches for the server; raises NotFound if it needs none."""
+        answer = await self._drive(flows.call(requests.authority()))
+        check(answer)
+        return answer.body
 
     # How it is done
 
     async def _home(self, namespaced: bool, namespace: str | None) -> str | None:
         return (namespace or await self.namespace()) if namespaced else None
 
-    async def _ask(self, request: Request) -> Object:
+    async def ask(self, request: Request) -> Object:
+        """One request of your own, from `client.requests`, and the object in its answer."""
         return await self._drive(flows.ask(request))
 
     async def _drive(self, flow: Flow[T]) -> T:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from isthmus.errors import Misconfigured
 
-from .kubeconfigs import Access, current_context, read_access
+from .kubeconfigs import Access, current_context, read_access, without_secret
 
 CONTEXT_PREFIX = "isthmus"
 _NOWHERE = (
@@ -37,9 +37,10 @@ def find_access(
     env = os.environ if environment is None else environment
     namespace = namespace or env.get("ISTHMUS_NAMESPACE") or None
     token = token or env.get("ISTHMUS_TOKEN") or _token_file(env)
-    url = url or env.get("ISTHMUS_URL") or None
+    url, inside = without_secret(url or env.get("ISTHMUS_URL") or "")
+    token = token or inside
     kept = None if url and token else kept_access(env)
-    if url is None:
+    if not url:
         if kept is None:
             raise Misconfigured(_NOWHERE)
         return kept._replace(token=token or kept.token, namespace=namespace or kept.namespace)

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from isthmus.errors import Invalid
@@ -97,7 +98,8 @@ class HashCache:
             draft.write_text(json.dumps(self._new))
             draft.replace(self._file)
         except OSError:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
 
     def _read(self) -> dict[str, list[object]]:
         try:

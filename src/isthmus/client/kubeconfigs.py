@@ -1,6 +1,7 @@
 """kubeconfig files: the form in which `isthmus login` keeps an address and a token, and which kubectl reads too.
 
-They are written as JSON, which is YAML, because reading it back costs a tenth of the time.
+They are written as JSON, which is YAML, because reading it back costs a tenth of the time. kubectl keeps a token to
+itself when the server speaks plain HTTP, but sends what stands in the address: there the token is in both places.
 """
 
 from __future__ import annotations
@@ -36,7 +37,28 @@ def read_access(path: Path, context: str | None = None) -> Access | None:
         return None
     if cluster.get("insecure-skip-tls-verify"):
         raise Misconfigured(f"{path} says not to verify certificates; name the certificate-authority there instead")
-    return Access(str(cluster["server"]), _token(user, path), found.get("namespace"), _ca(cluster, path))
+    url, inside = without_secret(str(cluster["server"]))
+    return Access(url, _token(user, path) or inside, found.get("namespace"), _ca(cluster, path))
+
+
+def without_secret(url: str) -> tuple[str, str | None]:
+    """An address as it may be shown, and the token that stood in it."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    userinfo, _, bare = host.rpartition("@")
+    if not separator or not userinfo:
+        return url, None
+    from urllib.parse import unquote
+
+    return f"{scheme}://{bare}{slash}{path}", unquote(userinfo.partition(":")[2]) or None
+
+
+def _with_secret(url: str, token: str | None) -> str:
+    if not token or not url.startswith("http://"):
+        return url
+    from urllib.parse import quote
+
+    return f"http://isthmus:{quote(token, safe='')}@{url.removeprefix('http://')}"
 
 
 def current_context(path: Path) -> str | None:
@@ -47,7 +69,7 @@ def current_context(path: Path) -> str | None:
 def write_access(path: Path, access: Access, context: str) -> None:
     """Add a context, or replace it, make it the current one, and keep what else is in the file. Mode 0600."""
     config = _read(path)
-    cluster: dict[str, Any] = {"server": access.url}
+    cluster: dict[str, Any] = {"server": _with_secret(access.url, access.token)}
     if access.ca:
         import base64
 

@@ -144,5 +144,7 @@ def _link(root: Path, place: Path, to: str) -> None:
     end = Path(os.path.normpath(place.parent / to))
     if to.startswith("/") or (end != root and root not in end.parents):
         raise Invalid(f"the archive holds a link {place.name!r} to {to!r}, outside the folder; it was not made")
+    if place.is_dir() and not place.is_symlink():
+        raise Invalid(f"there is a folder where the archive has a link, {place}; move it away and download again")
     place.unlink(missing_ok=True)
     place.symlink_to(to)

@@ -132,6 +132,11 @@ def version() -> Request:
     return Request("GET", "/version", repeatable=True, patience=10)
 
 
+def authority() -> Request:
+    """The certificate of the authority that vouches for the server."""
+    return Request("GET", "/.well-known/isthmus/ca.pem", repeatable=True, patience=10)
+
+
 def log(
     namespace: str,
     name: str,

@@ -31,7 +31,7 @@ from .handles import JobFacts
 from .jobs import JobOptions, job_manifest
 from .kubeconfigs import Access
 from .places import JOBS, place_of
-from .requests import Object
+from .requests import Object, Request
 from .transport import Stream, Transport
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Client:
     def url(self) -> str:
         """The address of the server."""
         return self._access.url
+
+    @property
+    def access(self) -> Access:
+        """Where the server is and what opens it."""
+        return self._access
 
     def namespace(self) -> str:
         """The tenant meant when none is named: the one given, or the token's own."""
@@ -209,7 +214,7 @@ class Client:
 
     def outputs(self, name: str, *, namespace: str | None = None) -> Object:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all."""
-        return self._ask(requests.outputs(namespace or self.namespace(), name))
+        return self.ask(requests.outputs(namespace or self.namespace(), name))
 
     def download(self, name: str, folder: str | os.PathLike[str] = HERE, *, namespace: str | None = None) -> list[str]:
         """Put what a job left into a folder, and answer the paths. Files that are there already are replaced."""
@@ -229,7 +234,7 @@ class Client:
     def get(self, kind: str, name: str, *, namespace: str | None = None) -> Object:
         """One object."""
         place = place_of(kind)
-        return self._ask(requests.get(place, self._home(place.namespaced, namespace), name))
+        return self.ask(requests.get(place, self._home(place.namespaced, namespace), name))
 
     def list(
         self,
@@ -256,17 +261,17 @@ class Client:
         """Create an object of any kind."""
         place = flows.place_of_object(obj)
         home = namespace or (obj.get("metadata") or {}).get("namespace")
-        return self._ask(requests.create(place, self._home(place.namespaced, home), obj))
+        return self.ask(requests.create(place, self._home(place.namespaced, home), obj))
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None) -> Object:
         """Change fields of an object; a field set to None is removed."""
         place = place_of(kind)
-        return self._ask(requests.patch(place, self._home(place.namespaced, namespace), name, change))
+        return self.ask(requests.patch(place, self._home(place.namespaced, namespace), name, change))
 
     def delete(self, kind: str, name: str, *, propagation: str | None = None, namespace: str | None = None) -> Object:
         """Delete an object; `propagation` is Background, Foreground or Orphan."""
         place = place_of(kind)
-        return self._ask(requests.delete(place, self._home(place.namespaced, namespace), name, propagation))
+        return self.ask(requests.delete(place, self._home(place.namespaced, namespace), name, propagation))
 
     def watch(
         self,
@@ -321,19 +326,26 @@ class Client:
 
     def whoami(self) -> Object:
         """Who the token is: `username` and `groups`."""
-        review = self._ask(requests.whoami())
+        review = self.ask(requests.whoami())
         return dict((review.get("status") or {}).get("userInfo") or {})
 
     def version(self) -> Object:
         """What the server is."""
-        return self._ask(requests.version())
+        return self.ask(requests.version())
+
+    def authority(self) -> bytes:
+        """The certificate (PEM) of the authority that vouches for the server; raises NotFound if it needs none."""
+        answer = self._drive(flows.call(requests.authority()))
+        check(answer)
+        return answer.body
 
     # How it is done
 
     def _home(self, namespaced: bool, namespace: str | None) -> str | None:
         return (namespace or self.namespace()) if namespaced else None
 
-    def _ask(self, request: requests.Request) -> Object:
+    def ask(self, request: Request) -> Object:
+        """One request of your own, from `client.requests`, and the object in its answer."""
         return self._drive(flows.ask(request))
 
     def _drive(self, flow: Flow[T]) -> T:
@@ -356,7 +368,7 @@ class Client:
             return None
         return self._transport.send(step)
 
-    def _open(self, request: requests.Request) -> Stream:
+    def _open(self, request: Request) -> Stream:
         stream = self._transport.stream(request)
         if stream.status >= 300:
             with stream:

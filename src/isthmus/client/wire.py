@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import BinaryIO
+from io import BufferedReader
+from typing import cast
 
 _LINE = 65_536
 _HEADERS = 256
@@ -22,7 +23,7 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         # Buffered: heads and chunk sizes are read line by line.
-        self._input: BinaryIO = sock.makefile("rb", _BLOCK)
+        self._input = cast("BufferedReader", sock.makefile("rb", _BLOCK))
 
     def send(self, head: bytes, body: bytes | Iterator[bytes] | None) -> None:
         """Write a request. A short body goes out in one piece with the head."""
@@ -81,7 +82,7 @@ class Response:
     """An answer whose body is read as it comes."""
 
     def __init__(
-        self, connection: Connection, source: BinaryIO, status: int, headers: dict[str, str], old: bool
+        self, connection: Connection, source: BufferedReader, status: int, headers: dict[str, str], old: bool
     ) -> None:
         self.status, self.headers = status, headers
         self._connection, self._source = connection, source
@@ -89,9 +90,7 @@ class Response:
         length = headers.get("content-length", "")
         self._left: int | None = None
         self._first = True
-        if status in (204, 304):
-            self._left = 0
-        elif self._chunked:
+        if status in (204, 304) or self._chunked:
             self._left = 0
         elif length.isdigit():
             self._left = int(length)
@@ -106,7 +105,7 @@ class Response:
         if self._chunked and self._left == 0 and not self._next_chunk():
             return b""
         wanted = size if self._left is None else min(size, self._left)
-        data: bytes = self._source.read1(wanted)  # type: ignore[attr-defined]
+        data = self._source.read1(wanted)
         if not data:
             if self._left is None:
                 self.complete = True

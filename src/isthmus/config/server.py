@@ -34,7 +34,7 @@ class ServerSettings:
     store: str | None = None
     """`postgresql://…`; none means SQLite in the data folder."""
     tls_certificate: Path | None = None
-    """PEM file with the certificate chain; with it the API speaks HTTPS."""
+    """PEM file with the certificate chain. None: the instance makes an authority and a certificate of its own."""
     tls_key: Path | None = None
     """PEM file with the key of the certificate."""
     insecure: bool = False

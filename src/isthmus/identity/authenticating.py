@@ -72,8 +72,12 @@ class Authenticator:
 
     async def start(self) -> None:
         """Learn all tokens and members, then follow their changes."""
-        for feed in self._feeds.values():
-            await feed.start()
+        try:
+            for feed in self._feeds.values():
+                await feed.start()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Stop following."""

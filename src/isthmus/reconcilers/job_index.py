@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.resources.jobs import ARRAY_LABEL, Intent, JobSpec
+from isthmus.resources.jobs import ARRAY_LABEL, Intent, Job, JobSpec, JobStatus
 from isthmus.resources.kinds import JOB
+from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.states import TERMINAL, JobPhase
 from isthmus.scheduling.demands import Demand, demand_of
 from isthmus.scheduling.ledger import Ledger, Occupying, Waiting
@@ -29,6 +30,8 @@ class JobIndex:
         """For each array, how many elements are in which phase."""
         self._look, self._room_changed = look, room_changed
         self._demands: dict[str, Demand] = {}
+        self._specs: dict[str, tuple[int, JobSpec]] = {}
+        self._over: set[str] = set()
         self._dependents: dict[Key, set[Key]] = {}
 
     def changed(self, old: Record | None, new: Record | None) -> None:
@@ -52,12 +55,40 @@ class JobIndex:
         self._keep_ledger(new, obj, phase)
         if self._deserves_a_look(old, obj, before, phase):
             self._look(new.key)
+        if phase in TERMINAL:
+            self._over.add(new.uid)
+            new.shrink()  # most jobs are over, and nobody looks at them
 
-    def demand(self, uid: str, namespace: str, spec: JobSpec) -> Demand:
+    def job(self, record: Record) -> Job:
+        """The typed job. Its spec, which rarely changes, is read once and not at every step."""
+        obj = record.obj
+        meta = ObjectMeta.model_validate(obj["metadata"])
+        return Job.model_construct(
+            metadata=meta, spec=self._spec(record), status=JobStatus.model_validate(obj["status"])
+        )
+
+    def demand(self, record: Record) -> Demand:
         """What a job needs, worked out once."""
-        if (known := self._demands.get(uid)) is None:
-            known = self._demands[uid] = demand_of(namespace, spec)
+        if (known := self._demands.get(record.uid)) is None:
+            known = self._demands[record.uid] = demand_of(record.key.namespace, self._spec(record))
         return known
+
+    def _spec(self, record: Record) -> JobSpec:
+        generation = record.obj["metadata"].get("generation", 0)
+        known = self._specs.get(record.uid)
+        if known is None or known[0] != generation:
+            known = (generation, JobSpec.model_validate(record.obj["spec"]))
+            if record.uid not in self._over:
+                self._specs[record.uid] = known
+        return known[1]
+
+    def ended(self, uid: str) -> bool:
+        """Whether a job is over."""
+        return uid in self._over
+
+    def _forget(self, uid: str) -> None:
+        self._demands.pop(uid, None)
+        self._specs.pop(uid, None)
 
     def ready(self, uid: str, demand: Demand, priority: int) -> None:
         """A job waits for a site."""
@@ -71,22 +102,17 @@ class JobIndex:
     def _keep_ledger(self, record: Record, obj: dict[str, Any], phase: JobPhase) -> None:
         uid = record.uid
         if phase in TERMINAL or obj["spec"].get("array"):
-            self._demands.pop(uid, None)
+            self._forget(uid)
             if self.ledger.drop(uid):
                 self._room_changed()
             return
         if phase.occupies:
-            demand = self._demand_of(record, obj)
-            self.ledger.put(Occupying(uid, demand, obj["status"].get("site", "")))
+            self.ledger.put(Occupying(uid, self.demand(record), obj["status"].get("site", "")))
         elif simply_ready(obj):
-            self.ready(uid, self._demand_of(record, obj), obj["spec"].get("priority", 0))
+            self.ready(uid, self.demand(record), obj["spec"].get("priority", 0))
         else:
             if self.ledger.drop(uid):  # was placed, waits for its next try
                 self._room_changed()
-
-    def _demand_of(self, record: Record, obj: dict[str, Any]) -> Demand:
-        known = self._demands.get(record.uid)
-        return known or self.demand(record.uid, record.key.namespace, JobSpec.model_validate(obj["spec"]))
 
     def _deserves_a_look(
         self, old: Record | None, obj: dict[str, Any], before: JobPhase | None, phase: JobPhase
@@ -105,8 +131,9 @@ class JobIndex:
     def _gone(self, record: Record) -> None:
         self._count_child(record.obj, JobPhase(record.obj["status"]["phase"]), None)
         self.keys.pop(record.uid, None)
+        self._over.discard(record.uid)
         self.children.pop(record.uid, None)
-        self._demands.pop(record.uid, None)
+        self._forget(record.uid)
         self._note_dependencies(record.key, record.obj, present=False)
         self._wake_dependents(record.key)
         if self.ledger.drop(record.uid):

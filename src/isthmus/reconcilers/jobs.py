@@ -65,14 +65,14 @@ class JobReconciler:
         record = self._jobs.get(key)
         if record is None:
             return DONE
-        job = Job.model_validate(record.obj)
+        job = self._index.job(record)
         if job.metadata.deletion_timestamp:
             return await self._remove(record, job)
         if job.status.phase.terminal:
             return await self._after_end(record, job)
         if status := lifecycle.missed_deadline(job, self._now()):
             record = await self._writer.status(record, status)
-            job = Job.model_validate(record.obj)
+            job = self._index.job(record)
             self._recorder.say(job, "DeadlineMissed", f"the result was wanted by {job.spec.deadline}", warning=True)
         if job.spec.array:
             return await self._arrays.reconcile(record, job, self._now())
@@ -108,11 +108,11 @@ class JobReconciler:
             if found.resolved != (job.status.dependencies or []) or status.reason == "DependencyWaiting":
                 status.reason = status.message = None
                 record = await self._writer.status(record, status)
-                job = Job.model_validate(record.obj)
+                job = self._index.job(record)
         if job.status.retry_at and (delay := (parse_timestamp(job.status.retry_at) - now).total_seconds()) > 0:
             self._index.unready(job.uid)
             return Result(requeue_after=min(delay, 3600))
-        self._index.ready(job.uid, self._index.demand(job.uid, job.namespace, job.spec), job.spec.priority)
+        self._index.ready(job.uid, self._index.demand(record), job.spec.priority)
         return self._at_deadline(job)
 
     async def _wait(self, record: Record, job: Job, status: JobStatus) -> Result:
@@ -206,7 +206,7 @@ class JobReconciler:
         if job.spec.outputs and seen.reason is not EndReason.START_FAILED:
             if job.status.phase is not JobPhase.FINISHING:
                 record = await self._writer.status(record, lifecycle.finishing(job, seen))
-                job = Job.model_validate(record.obj)
+                job = self._index.job(record)
             sink = TreeSink(self._blobs, job.namespace)
             skipped = await engine.collect(job.run_id, job.spec.outputs, sink)
             digest, count, size = await sink.finish()

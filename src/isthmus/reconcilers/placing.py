@@ -18,7 +18,7 @@ from isthmus._kit.clock import utcnow
 from isthmus._kit.crashpoints import reach
 from isthmus.errors import Conflict, IsthmusError
 from isthmus.metrics import JOBS_WAITING, PLACEMENT_SECONDS
-from isthmus.resources.jobs import RUN_FINALIZER, Job
+from isthmus.resources.jobs import RUN_FINALIZER
 from isthmus.resources.sites import Site
 from isthmus.resources.states import JobPhase, SitePhase
 from isthmus.resources.tenants import Tenant, TenantSpec
@@ -92,7 +92,7 @@ class Placer:
     async def _assign(self, assignment: Assignment) -> None:
         if (record := self._record(assignment.uid)) is None:
             return
-        job = Job.model_validate(record.obj)
+        job = self._index.job(record)
         if job.status.phase is not JobPhase.PENDING:
             return
         finalizers = [*(f for f in job.metadata.finalizers or () if f != RUN_FINALIZER), RUN_FINALIZER]
@@ -117,7 +117,7 @@ class Placer:
             pass
         news = list(islice(self._untold(made), TOLD_AT_ONCE))
         for record, verdict in news:
-            job = Job.model_validate(record.obj)
+            job = self._index.job(record)
             try:
                 await self._writer.status(record, lifecycle.waiting(job, verdict.reason, verdict.message))
             except Conflict:

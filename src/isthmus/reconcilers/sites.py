@@ -119,10 +119,14 @@ class SiteReconciler:
         """Turn the engine's news into looks at jobs."""
         while True:
             try:
+                first = True  # names every run there is: ended ones may still want tidying up
                 async for runs in engine.changes():
                     for run_id in runs:
-                        if key := self._index.keys.get(uid_of_run(run_id)):
+                        uid = uid_of_run(run_id)
+                        key = self._index.keys.get(uid)
+                        if key and (first or not self._index.ended(uid)):
                             self._look(key)
+                    first = False
             except IsthmusError as error:
                 log.warning("no news from site", extra={"site": name, "error": str(error)})
             await asyncio.sleep(1)

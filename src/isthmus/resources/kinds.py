@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -77,13 +78,18 @@ class Kind:
 
     def selectable(self, obj: Mapping[str, Any]) -> dict[str, str]:
         """The values that field selectors see."""
-        return {path: text for path in self.fields if (text := _at(obj, path)) is not None}
+        return {path: text for path in self.fields if (text := _at(obj, _parts(path))) is not None}
 
 
-def _at(obj: Mapping[str, Any], path: str) -> str | None:
+@cache
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _at(obj: Mapping[str, Any], parts: tuple[str, ...]) -> str | None:
     value: Any = obj
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or (value := value.get(part)) is None:
+    for part in parts:
+        if not isinstance(value, dict) or (value := value.get(part)) is None:
             return None
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -38,7 +38,9 @@ class LocalSite(Model):
         default="Preferred", description="whether jobs run in a sandbox (bubblewrap)"
     )
     visible: list[str] = Field(
-        default_factory=list, max_length=64, description="folders that jobs may read besides the system's own, such as /data"
+        default_factory=list,
+        max_length=64,
+        description="folders that jobs may read besides the system's own, such as /data",
     )
 
     @field_validator("visible")

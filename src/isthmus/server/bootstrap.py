@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from isthmus._kit.ids import suffix
 from isthmus.config import ServerSettings
@@ -20,6 +17,8 @@ from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.tokens import hash_secret, new_secret, split_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Store
+
+from .files import write_private
 
 DEFAULT_TENANT = "default"
 
@@ -76,36 +75,3 @@ async def admin_token(store: Store, settings: ServerSettings) -> str:
         obj = {"apiVersion": TOKEN.api_version, "kind": TOKEN.name, "metadata": meta, "spec": spec}
         await store.create(TOKEN, validate(TOKEN, obj))
     return secret
-
-
-def write_kubeconfig(settings: ServerSettings, url: str, token: str) -> None:
-    """A kubeconfig for this instance's administrator."""
-    cluster: dict[str, Any] = {"server": url}
-    if settings.tls_certificate:
-        cluster["certificate-authority"] = str(settings.tls_certificate.absolute())
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "isthmus", "cluster": cluster}],
-        "users": [{"name": "admin", "user": {"token": token}}],
-        "contexts": [
-            {"name": "isthmus", "context": {"cluster": "isthmus", "user": "admin", "namespace": DEFAULT_TENANT}}
-        ],
-        "current-context": "isthmus",
-    }
-    write_private(settings.kubeconfig, yaml.safe_dump(config, sort_keys=False))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file whole, readable by its owner only from its first byte on."""
-    temporary = path.with_name(f".{path.name}.{suffix()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import ipaddress
 import json
 import os
@@ -20,10 +21,15 @@ from pathlib import Path
 from typing import IO
 
 import uvicorn
+import uvloop
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from isthmus._kit.crashpoints import reach
 from isthmus.api.app import create_app
 from isthmus.api.context import Context
+from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.config import ServerSettings
 from isthmus.errors import Misconfigured
 from isthmus.identity.authenticating import Authenticator
@@ -33,9 +39,13 @@ from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
 from isthmus.store.opening import open_store
 
-from .bootstrap import admin_token, first_objects, write_kubeconfig, write_private
+from . import certificates
+from .bootstrap import DEFAULT_TENANT, admin_token, first_objects
+from .certificates import Identity
 from .control_plane import ControlPlane
 from .drivers import Drivers
+from .files import write_private
+from .listening import Listener
 from .logs import EngineLogs
 
 
@@ -50,14 +60,18 @@ class Instance:
 
 def run(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
     """Serve until a signal says stop. Calls `ready` once requests are answered."""
-    import uvloop
-
+    tune_collector()
     uvloop.run(serve(settings, ready))
+
+
+def tune_collector() -> None:
+    """Look for garbage cycles rarely: objects number in the ten thousands and make no cycles, and looking at all of
+    them every few hundred allocations made the time per job grow with the number of jobs."""
+    gc.set_threshold(100_000, 50, 100)
 
 
 async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
     """Serve until cancelled or told to stop by a signal."""
-    _check_exposure(settings)
     with _taken(settings.data):
         listener = _bind(settings)
         try:
@@ -72,30 +86,30 @@ async def _serve(
 ) -> None:
     await first_objects(store, settings)
     token = await admin_token(store, settings)
-    instance = Instance(_url(settings, listener), os.getpid(), settings.data)
-    write_kubeconfig(settings, instance.url, token)
+    identity = _identity(settings)
+    url, secure_url = _urls(settings, listener)
+    instance = Instance(url, os.getpid(), settings.data)
+    write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
     blobs = DirectoryBlobs(settings.files)
     await blobs.open()
     engines, drivers = EngineRoom(), Drivers(settings)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
-    app = create_app(Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs))
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            loop="none",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=3,
-            ssl_certfile=settings.tls_certificate,
-            ssl_keyfile=settings.tls_key,
-        )
+    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs)
+    app = create_app(context, [_authority_route(identity)])
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
+    server = Listener(config, identity.context, plain=settings.insecure or _is_loopback(settings.host))
     leadership = Leadership() if settings.store else Sole()
 
     async def lead() -> None:
@@ -142,6 +156,23 @@ def _announce(settings: ServerSettings, instance: Instance, ready: Callable[[Ins
     reach("server:ready")
     write_private(settings.instance, json.dumps({"url": instance.url, "pid": instance.pid}) + "\n")
     ready(instance)
+
+
+def _identity(settings: ServerSettings) -> Identity:
+    if settings.tls_certificate and settings.tls_key:
+        return certificates.given(settings.tls_certificate, settings.tls_key)
+    return certificates.own(settings.data / "tls", settings.host)
+
+
+def _authority_route(identity: Identity) -> Route:
+    """Where `isthmus login` on this machine finds the authority that vouches for the server."""
+
+    async def authority(_: Request) -> Response:
+        if identity.authority is None:
+            return Response(status_code=404)
+        return Response(identity.authority, media_type="application/x-pem-file")
+
+    return Route("/.well-known/isthmus/ca.pem", authority)
 
 
 @asynccontextmanager
@@ -218,25 +249,19 @@ def _bind(settings: ServerSettings) -> socket.socket:
     return listener
 
 
-def _url(settings: ServerSettings, listener: socket.socket) -> str:
+def _urls(settings: ServerSettings, listener: socket.socket) -> tuple[str, str]:
+    """Where the API is: the address for people, and the one for kubectl, which insists on TLS."""
     port = listener.getsockname()[1]
     host = settings.host
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = socket.gethostname()
     shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if settings.tls_certificate else 'http'}://{shown}:{port}"
+    secure = f"https://{shown}:{port}"
+    return (f"http://{shown}:{port}" if _is_loopback(settings.host) else secure), secure
 
 
-def _check_exposure(settings: ServerSettings) -> None:
-    """Tokens must not travel in the clear: plain HTTP is for this machine only, unless somebody insists."""
-    if settings.tls_certificate or settings.insecure:
-        return
+def _is_loopback(host: str) -> bool:
     try:
-        local = ipaddress.ip_address(settings.host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        local = settings.host == "localhost"
-    if not local:
-        raise Misconfigured(
-            f"{settings.host} can be reached by others, and tokens would travel in the clear; "
-            "give --tls-cert and --tls-key, or --insecure behind a proxy that does TLS"
-        )
+        return host == "localhost"

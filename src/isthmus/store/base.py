@@ -60,6 +60,10 @@ class Record:
         decoded: Object = orjson.loads(self.data)
         return decoded
 
+    def shrink(self) -> None:
+        """Let go of the decoded form; it is made again when somebody looks."""
+        self.__dict__.pop("obj", None)
+
 
 class EventType(StrEnum):
     """What happened, in the words of a Kubernetes watch."""

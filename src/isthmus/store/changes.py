@@ -93,7 +93,8 @@ def _word(kind: Kind, meta: Mapping[str, Any], field: str) -> str:
     if isinstance(word, str) and word and word.isprintable() and " " not in word:
         return word
     raise _invalid(
-        f"metadata.{field}", f"{word!r} is not a {field} for a {kind.name}; set metadata.{field} to a word without spaces"
+        f"metadata.{field}",
+        f"{word!r} is not a {field} for a {kind.name}; set metadata.{field} to a word without spaces",
     )
 
 
@@ -187,9 +188,7 @@ class Ledger:
             names = ", ".join(sorted(added))
             raise _invalid("metadata.finalizers", f"{op.key} is being deleted; finalizers cannot be added ({names})")
         if meta.get("ownerReferences") != was_meta.get("ownerReferences"):
-            ownership.check_owners(
-                self, op.key, meta.get("ownerReferences", ()), was_meta.get("ownerReferences", ())
-            )
+            ownership.check_owners(self, op.key, meta.get("ownerReferences", ()), was_meta.get("ownerReferences", ()))
         if not _differ(new, was):
             return old
         if new.get("spec") is not was.get("spec") and _differ(new.get("spec"), was.get("spec")):
@@ -257,7 +256,9 @@ class Ledger:
 
 def _require_same(old: Record, uid: Any, version: Any) -> None:
     if uid and uid != old.uid:
-        raise Conflict(f"{old.key} is another object than the one meant (its uid is {old.uid}, not {uid}); read it again")
+        raise Conflict(
+            f"{old.key} is another object than the one meant (its uid is {old.uid}, not {uid}); read it again"
+        )
     if version in (None, "", 0, "0"):
         return
     if str(version) != str(old.version):

@@ -21,7 +21,7 @@ from .changes import Ledger, Operation, TooMany
 log = logging.getLogger(__name__)
 
 Outcome = Record | Exception
-Commit = Callable[[Sequence[Operation]], Awaitable[list[Outcome]]]
+Commit = Callable[[Sequence[Operation]], Awaitable[Sequence[Outcome]]]
 """Commits operations in one transaction. Answers with one outcome for each, or for the first few: the others are
 handed in again. Raises when nothing was committed."""
 
@@ -87,7 +87,7 @@ class Committer:
                 future.set_result(outcome)
         self._waiting.extendleft(reversed(taken[len(outcomes) :]))
 
-    async def _outcomes(self, operations: Sequence[Operation]) -> list[Outcome]:
+    async def _outcomes(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
         try:
             return await self._commit(operations)
         except IsthmusError as error:  # the store as a whole: locked, full, unreachable

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Protocol
@@ -40,7 +40,7 @@ class Past(Protocol):
         """All objects that match, at one version."""
         ...
 
-    async def past(self, query: Query, after: int, until: int, limit: int) -> list[Entry]:
+    async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
         """The first entries of the kind in that range of versions; raises Expired when some are gone."""
         ...
 
@@ -125,7 +125,7 @@ class Hub:
             return []
         if not self._recent or self._recent[0].version > after + 1:
             return None
-        return list(islice(self._recent, after + 1 - self._recent[0].version, None))
+        return list(islice(self._recent, max(0, after + 1 - self._recent[0].version), None))
 
     def add(self, watcher: Watch) -> None:
         """From now on, tell this watcher."""
@@ -166,8 +166,8 @@ class Hub:
             self._recent_bytes -= len(self._recent.popleft().record.data)
 
     def _deliver(self, group: _Group, change: Change, record: Record) -> None:
-        size = len(record.data)
-        slow = [watcher for watcher in group.members if not watcher.put(change, size)]
+        waiting = (change, len(record.data))
+        slow = [watcher for watcher in group.members if not watcher.put(waiting)]
         for watcher in slow:
             watcher.fail(Expired("the watcher reads more slowly than changes happen; list again and watch from there"))
         self._awake.update(group.members)
@@ -203,6 +203,7 @@ class Watch:
         self._replayed = self._replay_until = 0
         self._buffer: deque[tuple[Change, int]] = deque()
         self._size = 0
+        self._most_changes, self._most_bytes = hub.settings.buffer_changes, hub.settings.buffer_bytes
         self._waiter: asyncio.Future[None] | None = None
         self._error: Expired | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -257,14 +258,12 @@ class Watch:
             self._size = 0
         return changes
 
-    def put(self, change: Change, size: int) -> bool:
-        """Let a change wait for the reader; false when too many wait already."""
-        if change.version <= self._floor:
-            return True
-        self._buffer.append((change, size))
-        self._size += size
-        settings = self._hub.settings
-        return len(self._buffer) <= settings.buffer_changes and self._size <= settings.buffer_bytes
+    def put(self, waiting: tuple[Change, int]) -> bool:
+        """Let a change (with its size in bytes) wait for the reader; false when too many wait already."""
+        if waiting[0].version > self._floor:
+            self._buffer.append(waiting)
+            self._size += waiting[1]
+        return len(self._buffer) <= self._most_changes and self._size <= self._most_bytes
 
     def wake(self) -> bool:
         """Let the reader go on, if it waits."""

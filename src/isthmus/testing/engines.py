@@ -85,7 +85,7 @@ class MemorySink:
 
 
 def _content(source: Path | int) -> bytes:
-    with open(source, "rb", closefd=not isinstance(source, int)) as file:  # noqa: PTH123 - may be a descriptor
+    with open(source, "rb", closefd=not isinstance(source, int)) as file:
         return file.read()
 
 

@@ -49,16 +49,10 @@ class Postgres:
         """Make the database when there is none, start the server, wait until it answers."""
         if not (self._folder / "data").exists():
             self._make()
-        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._folder / "data", *options],
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                **self._as_account(),
-            )
-        self._wait_until_ready()
+        deadline = time.monotonic() + _PATIENCE
+        while not self._launch(deadline):
+            # After a kill, children of the old server may need a moment to end; until then a new one is refused.
+            time.sleep(0.2)
 
     def stop(self) -> None:
         """Stop the server in order, ending its connections."""
@@ -84,17 +78,13 @@ class Postgres:
     def _make(self) -> None:
         if self._account is not None:
             os.chown(self._folder, self._account.pw_uid, self._account.pw_gid)
+        command = [
+            str(self._programs / "initdb"), "--pgdata", str(self._folder / "data"), "--username", "isthmus",
+            "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync",
+        ]  # fmt: skip
         made = subprocess.run(
-            [
-                self._programs / "initdb", "--pgdata", self._folder / "data", "--username", "isthmus",
-                "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync",
-            ],
-            capture_output=True,
-            text=True,
-            cwd=self._folder,
-            check=False,
-            **self._as_account(),
-        )  # fmt: skip
+            command, capture_output=True, text=True, cwd=self._folder, check=False, **self._as_account()
+        )
         if made.returncode:
             raise Misconfigured(f"initdb failed: {made.stderr.strip()}")
 
@@ -103,15 +93,26 @@ class Postgres:
             return {}
         return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        ready = [self._programs / "pg_isready", "--host", self._folder, "--port", "5432", "--quiet"]
+    def _launch(self, deadline: float) -> bool:
+        """Start the server and wait until it answers; false when it ended instead."""
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self._programs / "postgres"), "-D", str(self._folder / "data"), *options],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                **self._as_account(),
+            )
+        ready = [str(self._programs / "pg_isready"), "--host", str(self._folder), "--port", "5432", "--quiet"]
         while subprocess.run(ready, check=False).returncode:
-            assert self._process is not None
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 told = (self._folder / "log").read_text(errors="replace")[-2000:]
                 raise Misconfigured(f"PostgreSQL did not start; it says: {told}")
+            if self._process.poll() is not None:
+                return False
             time.sleep(0.05)
+        return True
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:

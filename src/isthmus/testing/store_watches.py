@@ -129,8 +129,9 @@ class WatchingContract:
                     async with short.watch(Query(JOB), since=since):
                         await asyncio.sleep(0.02)
                 except Expired as error:
-                    assert "list again" in error.message
+                    message = error.message
                     break
+        assert "list again" in message
         latest = await short.version()
         async with short.watch(Query(JOB), since=latest - 3) as changes:
             assert told(await take(changes, 3)) == [(ADDED, f"j{n}") for n in (17, 18, 19)]
@@ -317,8 +318,9 @@ class ReplicasContract:
         """Also when they ask different replicas."""
         second = await home.open()
         record = await store.create(JOB, job("a"))
-        for _ in range(5):
-            attempts = [(store, second)[n % 2].update(JOB, changed(record, spec={"by": n})) for n in range(20)]
+        for turn in range(5):
+            specs = [{"turn": turn, "by": n} for n in range(20)]
+            attempts = [(store, second)[n % 2].update(JOB, changed(record, spec=spec)) for n, spec in enumerate(specs)]
             results = await asyncio.gather(*attempts, return_exceptions=True)
             won = [result for result in results if isinstance(result, Record)]
             assert len(won) == 1

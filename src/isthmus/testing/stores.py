@@ -1,4 +1,4 @@
-"""The store contract as a suite: writing, deleting, owning, listing. `store_watches` has the part about watching.
+"""The store contract as a suite: writing and listing. `store_deletions` and `store_watches` have the rest.
 
 A store is held to it by a test class that inherits from the suites and offers two fixtures: `home`, which opens stores
 on one and the same data, and `store`, one that is open with the default settings.
@@ -7,15 +7,14 @@ on one and the same data, and `store`, one that is open with the default setting
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pytest
 
 from isthmus.errors import AlreadyExists, Conflict, Expired, Invalid, IsthmusError, NotFound
-from isthmus.resources.kinds import EVENT, JOB, LEASE, SITE, Kind
+from isthmus.resources.kinds import EVENT, JOB, LEASE, SITE
 from isthmus.resources.selectors import parse_fields, parse_labels
-from isthmus.store.base import FOREGROUND_FINALIZER, Key, Object, Part, Propagation, Query, Record, Store
+from isthmus.store.base import Key, Object, Part, Query, Record, Store
 from isthmus.store.settings import StoreSettings
 
 PATIENCE = 30.0
@@ -49,7 +48,8 @@ def owned_by(owner: Record, *others: Record) -> dict[str, Any]:
     """Metadata that names owners."""
     return {
         "ownerReferences": [
-            {"apiVersion": "isthmus.dev/v1", "kind": o.key.kind, "name": o.key.name, "uid": o.uid} for o in (owner, *others)
+            {"apiVersion": "isthmus.dev/v1", "kind": o.key.kind, "name": o.key.name, "uid": o.uid}
+            for o in (owner, *others)
         ]
     }
 
@@ -82,7 +82,9 @@ class WritingContract:
 
     async def test_create_fills_the_metadata_it_owns(self, store: Store) -> None:
         """The store owns uid, versions and times, and drops what only Kubernetes keeps."""
-        sent = job("a", uid="mine", generation=9, managedFields=[{}], selfLink="/x", deletionTimestamp="2020-01-01T00:00:00Z")
+        sent = job(
+            "a", uid="mine", generation=9, managedFields=[{}], selfLink="/x", deletionTimestamp="2020-01-01T00:00:00Z"
+        )
         record = await store.create(JOB, sent)
         meta = record.obj["metadata"]
         assert meta["uid"] == record.uid != "mine"
@@ -102,7 +104,10 @@ class WritingContract:
             await store.create(JOB, job("a"))
         await store.create(JOB, job("a", "bob"))
 
-    @pytest.mark.parametrize("metadata", [{}, {"name": ""}, {"name": "a"}, {"name": "a b", "namespace": "x"}, {"name": "a\0", "namespace": "x"}])
+    @pytest.mark.parametrize(
+        "metadata",
+        [{}, {"name": ""}, {"name": "a"}, {"name": "a b", "namespace": "x"}, {"name": "a\0", "namespace": "x"}],
+    )
     async def test_an_object_says_where_it_belongs(self, store: Store, metadata: dict[str, str]) -> None:
         """A job without a usable name or namespace is refused."""
         with pytest.raises(Invalid):
@@ -169,12 +174,24 @@ class WritingContract:
         both = changed(record, labels={"l": "1"}, spec={"priority": 1}, status={"phase": "Running"})
         both["metadata"].pop("resourceVersion")
         spec = (await store.update(JOB, both)).obj
-        assert (spec["spec"], spec["status"], spec["metadata"]["labels"]) == ({"priority": 1}, {"phase": "Pending"}, {"l": "1"})
+        assert (spec["spec"], spec["status"], spec["metadata"]["labels"]) == (
+            {"priority": 1},
+            {"phase": "Pending"},
+            {"l": "1"},
+        )
         both = {**both, "spec": {"priority": 2}, "metadata": {**both["metadata"], "labels": {"l": "2"}}}
         status = (await store.update(JOB, both, Part.STATUS)).obj
-        assert (status["spec"], status["status"], status["metadata"]["labels"]) == ({"priority": 1}, {"phase": "Running"}, {"l": "1"})
+        assert (status["spec"], status["status"], status["metadata"]["labels"]) == (
+            {"priority": 1},
+            {"phase": "Running"},
+            {"l": "1"},
+        )
         whole = (await store.update(JOB, {**both, "status": {"phase": "Failed"}}, Part.WHOLE)).obj
-        assert (whole["spec"], whole["status"], whole["metadata"]["labels"]) == ({"priority": 2}, {"phase": "Failed"}, {"l": "2"})
+        assert (whole["spec"], whole["status"], whole["metadata"]["labels"]) == (
+            {"priority": 2},
+            {"phase": "Failed"},
+            {"l": "2"},
+        )
 
     async def test_generation_follows_the_spec_alone(self, store: Store) -> None:
         """Labels and status leave it."""
@@ -194,12 +211,19 @@ class WritingContract:
         assert (await store.update(JOB, again)).version == record.version
         assert (await store.update(JOB, again, Part.STATUS)).version == record.version
         assert await store.version() == record.version
-        assert (await store.update(JOB, changed(record, spec={**record.obj["spec"], "priority": 0.0}))).version > record.version
+        assert (
+            await store.update(JOB, changed(record, spec={**record.obj["spec"], "priority": 0.0}))
+        ).version > record.version
 
     async def test_identity_cannot_be_changed(self, store: Store) -> None:
         """Times and deletion marks of the caller are ignored."""
         record = await store.create(JOB, job("a"))
-        forged = changed(record, creationTimestamp="1999-01-01T00:00:00Z", deletionTimestamp="1999-01-01T00:00:00Z", labels={"x": "1"})
+        forged = changed(
+            record,
+            creationTimestamp="1999-01-01T00:00:00Z",
+            deletionTimestamp="1999-01-01T00:00:00Z",
+            labels={"x": "1"},
+        )
         meta = (await store.update(JOB, forged)).obj["metadata"]
         assert meta["creationTimestamp"] == record.obj["metadata"]["creationTimestamp"]
         assert "deletionTimestamp" not in meta
@@ -207,8 +231,8 @@ class WritingContract:
     async def test_one_wins_per_version(self, store: Store) -> None:
         """Of many who change the same version, one succeeds and the others learn it."""
         record = await store.create(JOB, job("a"))
-        for _ in range(5):
-            attempts = [store.update(JOB, changed(record, spec={"by": n})) for n in range(20)]
+        for turn in range(5):
+            attempts = [store.update(JOB, changed(record, spec={"turn": turn, "by": n})) for n in range(20)]
             results = await asyncio.gather(*attempts, return_exceptions=True)
             won = [result for result in results if isinstance(result, Record)]
             assert len(won) == 1
@@ -249,7 +273,9 @@ class WritingContract:
             await store.create(JOB, job("late"))
         again = await home.open()
         assert await again.version() == version
-        assert [(r.uid, r.data) for r in (await again.list(Query(JOB))).records] == [(r.uid, r.data) for r in records[1:]]
+        assert [(r.uid, r.data) for r in (await again.list(Query(JOB))).records] == [
+            (r.uid, r.data) for r in records[1:]
+        ]
         assert (await again.create(JOB, job("new"))).version == version + 1
 
 
@@ -295,7 +321,8 @@ class ListingContract:
     async def test_labels(self, store: Store, selector: str, expected: str) -> None:
         """Every form of a label selector, as Kubernetes means it."""
         for name, labels in {
-            "a": {"app": "web"}, "b": {"app": "web", "tier": "1"}, "c": {"app": "db"}, "d": {"example.org/x.y-z": "1"}, "e": {},
+            "a": {"app": "web"}, "b": {"app": "web", "tier": "1"}, "c": {"app": "db"},
+            "d": {"example.org/x.y-z": "1"}, "e": {},
         }.items():  # fmt: skip
             await store.create(JOB, job(name, labels=labels))
         assert await names(store, Query(JOB, "ada", parse_labels(selector))) == list(expected)
@@ -392,145 +419,3 @@ class ListingContract:
         # Listing anew must lead out of it, however often the same list was asked for.
         fresh = await short.list(Query(JOB), limit=1)
         await short.list(Query(JOB), limit=1, continue_=fresh.continue_)
-
-
-async def expect_gone(store: Store, keys: Mapping[str, Key]) -> None:
-    """None of them is there."""
-    assert [name for name, key in keys.items() if await exists(store, key)] == []
-
-
-@pytest.mark.anyio
-class DeletingContract:
-    """Deletion, finalizers and ownership."""
-
-    async def test_delete(self, store: Store) -> None:
-        """It goes with a version of its own; its name is free, its uid is never used again."""
-        record = await store.create(JOB, job("a"))
-        gone = await store.delete(record.key)
-        assert gone.uid == record.uid
-        assert gone.version == await store.version() > record.version
-        assert gone.obj["metadata"]["resourceVersion"] == str(gone.version)
-        with pytest.raises(NotFound):
-            await store.get(record.key)
-        assert (await store.create(JOB, job("a"))).uid != record.uid
-
-    async def test_only_the_object_meant(self, store: Store) -> None:
-        """By uid and version."""
-        record = await store.create(JOB, job("a"))
-        with pytest.raises(Conflict):
-            await store.delete(record.key, uid="another")
-        with pytest.raises(Conflict):
-            await store.delete(record.key, version=record.version + 1)
-        await store.delete(record.key, uid=record.uid, version=record.version)
-
-    async def test_finalizers_hold_it(self, store: Store) -> None:
-        """Deletion only marks it; it goes when an update takes the last finalizer away."""
-        record = await store.create(JOB, job("a", finalizers=["x/one", "x/two"]))
-        marked = await store.delete(record.key)
-        assert marked.obj["metadata"]["deletionTimestamp"]
-        assert (await store.delete(record.key)).version == marked.version, "once is enough"
-        with pytest.raises(Invalid):
-            await store.update(JOB, changed(marked, finalizers=["x/one", "x/two", "x/three"]))
-        one = await store.update(JOB, changed(marked, finalizers=["x/one"]))
-        assert one.obj["metadata"]["deletionTimestamp"] == marked.obj["metadata"]["deletionTimestamp"]
-        gone = await store.update(JOB, changed(one, finalizers=[], status={"phase": "Failed"}), Part.WHOLE)
-        assert gone.obj["status"] == {"phase": "Failed"}
-        assert not await exists(store, record.key)
-
-    async def test_background_takes_what_is_owned(self, store: Store) -> None:
-        """All levels of it, in the same transaction; an object with another living owner stays and loses the reference."""
-        a, b = await store.create(JOB, job("a")), await store.create(JOB, job("b"))
-        child = await store.create(JOB, job("child", **owned_by(a)))
-        grandchild = await store.create(JOB, job("grandchild", **owned_by(child)))
-        shared = await store.create(JOB, job("shared", **owned_by(a, b)))
-        held = await store.create(JOB, job("held", finalizers=["x/y"], **owned_by(a)))
-        await store.delete(a.key)
-        await expect_gone(store, {"a": a.key, "child": child.key, "grandchild": grandchild.key})
-        left = (await store.get(shared.key)).obj["metadata"]
-        assert [reference["uid"] for reference in left["ownerReferences"]] == [b.uid]
-        assert "deletionTimestamp" in (await store.get(held.key)).obj["metadata"]
-        await store.delete(b.key)
-        assert not await exists(store, shared.key)
-
-    async def test_owned_objects_go_when_the_last_finalizer_goes(self, store: Store) -> None:
-        """Not when the owner is only marked."""
-        owner = await store.create(JOB, job("owner", finalizers=["x/y"]))
-        child = await store.create(JOB, job("child", **owned_by(owner)))
-        marked = await store.delete(owner.key)
-        assert await exists(store, child.key)
-        await store.update(JOB, changed(marked, finalizers=[]))
-        await expect_gone(store, {"owner": owner.key, "child": child.key})
-
-    async def test_foreground_lets_the_owned_go_first(self, store: Store) -> None:
-        """While a finalizer holds one of them, the owner waits; then it goes too."""
-        owner = await store.create(JOB, job("owner"))
-        free = await store.create(JOB, job("free", **owned_by(owner)))
-        middle = await store.create(JOB, job("middle", **owned_by(owner)))
-        held = await store.create(JOB, job("held", finalizers=["x/y"], **owned_by(middle)))
-        marked = await store.delete(owner.key, propagation=Propagation.FOREGROUND)
-        assert marked.obj["metadata"]["finalizers"] == [FOREGROUND_FINALIZER]
-        assert not await exists(store, free.key)
-        assert (await store.get(middle.key)).obj["metadata"]["finalizers"] == [FOREGROUND_FINALIZER]
-        with pytest.raises(Invalid):
-            await store.create(JOB, job("late", **owned_by(owner)))
-        await store.update(JOB, changed(await store.get(held.key), finalizers=[]))
-        await expect_gone(store, {"held": held.key, "middle": middle.key, "owner": owner.key})
-
-    async def test_foreground_keeps_other_finalizers(self, store: Store) -> None:
-        """With nothing owned it is like any deletion; other finalizers hold it still."""
-        owner = await store.create(JOB, job("owner", finalizers=["x/y"]))
-        child = await store.create(JOB, job("child", finalizers=["x/z"], **owned_by(owner)))
-        await store.delete(owner.key, propagation=Propagation.FOREGROUND)
-        await store.update(JOB, changed(await store.get(child.key), finalizers=[]))
-        left = await store.get(owner.key)
-        assert left.obj["metadata"]["finalizers"] == ["x/y"]
-        await store.update(JOB, changed(left, finalizers=[]))
-        lonely = await store.create(JOB, job("lonely"))
-        await store.delete(lonely.key, propagation=Propagation.FOREGROUND)
-        await expect_gone(store, {"owner": owner.key, "lonely": lonely.key})
-
-    async def test_orphan_leaves_what_is_owned(self, store: Store) -> None:
-        """Without its reference."""
-        owner = await store.create(JOB, job("owner"))
-        child = await store.create(JOB, job("child", **owned_by(owner)))
-        await store.delete(owner.key, propagation=Propagation.ORPHAN)
-        assert not await exists(store, owner.key)
-        assert "ownerReferences" not in (await store.get(child.key)).obj["metadata"]
-
-    @pytest.mark.parametrize("propagation", list(Propagation))
-    async def test_a_circle_can_be_deleted(self, store: Store, propagation: Propagation) -> None:
-        """Two objects that own each other do not wait for each other for ever."""
-        a = await store.create(JOB, job("a"))
-        b = await store.create(JOB, job("b", **owned_by(a)))
-        await store.update(JOB, changed(a, **owned_by(b)))
-        await store.delete(a.key, propagation=propagation)
-        assert not await exists(store, a.key)
-        assert await exists(store, b.key) == (propagation is Propagation.ORPHAN)
-
-    @pytest.mark.parametrize("propagation", [Propagation.BACKGROUND, Propagation.FOREGROUND])
-    async def test_long_chains_and_large_families(self, store: Store, propagation: Propagation) -> None:
-        """Deeper than Python's stack, more than what is done at once."""
-        root = above = await store.create(JOB, job("root"))
-        for n in range(1100 if propagation is Propagation.FOREGROUND else 300):
-            above = await store.create(JOB, job(f"below-{n}", **owned_by(above)))
-        await asyncio.gather(*(store.create(JOB, job(f"child-{n}", **owned_by(root))) for n in range(700)))
-        await store.delete(root.key, propagation=propagation)
-        assert await names(store, Query(JOB)) == []
-
-    async def test_an_owner_must_live(self, store: Store) -> None:
-        """In the same namespace or in none: otherwise nothing would ever collect the object."""
-        owner = await store.create(JOB, job("owner"))
-        site = await store.create(SITE, {"metadata": {"name": "here"}})
-        await store.create(JOB, job("of-site", **owned_by(site)))
-        with pytest.raises(Invalid):
-            await store.create(JOB, job("elsewhere", "bob", **owned_by(owner)))
-        await store.delete(owner.key)
-        with pytest.raises(Invalid):
-            await store.create(JOB, job("late", **owned_by(owner)))
-        await store.delete(site.key)
-        assert not await exists(store, job_key("of-site"))
-
-
-def kind_of(record: Record) -> Kind:
-    """The kind of a record of these tests."""
-    return {"Job": JOB, "Site": SITE, "Event": EVENT, "Lease": LEASE}[record.key.kind]

@@ -60,7 +60,7 @@ LISTING = (
     Parameter("limit", "at most so many; the answer says how to go on", "integer", minimum=0),
     Parameter("continue", "go on where an earlier answer stopped"),
     Parameter("resourceVersion", "watch from here", pattern="^[0-9]{0,18}$"),
-    Parameter("resourceVersionMatch", "how resourceVersion is meant", enum=("Exact", "NotOlderThan")),
+    Parameter("resourceVersionMatch", "how resourceVersion is meant: Exact or NotOlderThan"),
     Parameter("watch", "send changes as they happen, one JSON object a line, instead of a list", "boolean"),
     Parameter("allowWatchBookmarks", "send the version reached now and then", "boolean"),
     Parameter("timeoutSeconds", "end a watch after so long", "integer", minimum=0),
@@ -71,7 +71,7 @@ WRITING = (
     Parameter("fieldManager", "who writes"),
     Parameter("fieldValidation", "fields that are not known are always refused", enum=("Ignore", "Warn", "Strict")),
 )
-PATCHING = (*WRITING, Parameter("force", "accepted for apply; the last writer always wins", "boolean"))
+PATCHING = (*WRITING, Parameter("force", "accepted for apply; the last writer always wins"))
 DELETING = (
     _DRY_RUN,
     Parameter("gracePeriodSeconds", "accepted, and not needed", "integer", minimum=0),

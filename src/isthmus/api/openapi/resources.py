@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from isthmus.api.targets import VIEWS
@@ -11,7 +13,7 @@ from isthmus.resources.meta import NAME_PATTERN
 from isthmus.resources.schemas import Schema
 
 from .answers import READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
-from .operations import LISTING, Operation, Parameter, operations
+from .operations import Operation, Parameter, operations
 
 _VERBS = {
     "list": "List or watch",
@@ -23,7 +25,11 @@ _VERBS = {
     "deletecollection": "Delete all that match of",
 }
 WATCH = "application/json;stream=watch"
-STREAMING = tuple(given for given in LISTING if given.name in ("watch", "allowWatchBookmarks", "timeoutSeconds"))
+_APART = ("watch", "allowWatchBookmarks", "timeoutSeconds", "resourceVersion", "resourceVersionMatch", "continue")
+_IN_BODY = ("gracePeriodSeconds", "propagationPolicy")
+_KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_VALUE = r"[^\s=!,()]*"
+_LABELS = rf"(!?{_KEY}|{_KEY}(=|==|!=){_VALUE}|{_KEY} (in|notin) \({_VALUE}(,{_VALUE})*\))"
 
 
 def operations_of_kinds() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -62,18 +68,18 @@ def parameter(given: Parameter) -> dict[str, Any]:
     if given.enum:
         schema["enum"] = list(given.enum)
     if given.place == "path" and not given.pattern and given.name in ("name", "namespace"):
-        schema |= {"pattern": NAME_PATTERN, "maxLength": 253}
+        schema["pattern"] = NAME_PATTERN
     found: dict[str, Any] = {"name": given.name, "in": given.place, "description": given.description, "schema": schema}
     return found | {"required": True} if given.place == "path" else found
 
 
-def streaming(*given: Parameter) -> dict[str, Any]:
-    """Parameters that make an answer endless: told in words and apart, because tools that try every parameter wait."""
+def apart(*given: Parameter) -> dict[str, Any]:
+    """Parameters that make an answer endless, or whose values only the server can give.
+
+    They are told in words and beside the others, because tools that try every parameter would wait or fail.
+    """
     told = "; ".join(f"`{one.name}`: {one.description}" for one in given)
-    return {
-        "description": f"Also takes, for an answer that goes on: {told}.",
-        "x-streaming-parameters": [parameter(one) for one in given],
-    }
+    return {"description": f"Also takes {told}.", "x-parameters-apart": [parameter(one) for one in given]}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -83,14 +89,29 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "operationId": operation.id,
         "summary": f"{_VERBS[operation.action]} {what}",
         "tags": [kind.name],
-        "parameters": [parameter(given) for given in operation.parameters if given not in STREAMING],
+        "parameters": [
+            parameter(_selector(kind, given))
+            for given in operation.parameters
+            if given.name not in (*_APART, *_IN_BODY)
+        ],
         "responses": _responses(operation),
     }
-    if operation.action == "list":
-        found |= streaming(*(given for given in operation.parameters if given in STREAMING))
+    if others := [given for given in operation.parameters if given.name in _APART]:
+        found |= apart(*others)
     if (body := _body(operation)) is not None:
         found["requestBody"] = body
     return found
+
+
+def _selector(kind: Kind, given: Parameter) -> Parameter:
+    """Selectors with their grammar: a text of any other form is refused."""
+    if given.name == "labelSelector":
+        return replace(given, pattern=f"^({_LABELS}(,{_LABELS})*)?$")
+    if given.name == "fieldSelector":
+        fields = "|".join(re.escape(name) for name in ("metadata.name", "metadata.namespace", *kind.fields))
+        one = f"({fields})(=|==|!=){_VALUE}"
+        return replace(given, pattern=f"^({one}(,{one})*)?$")
+    return given
 
 
 def _named(operation: Operation) -> str:

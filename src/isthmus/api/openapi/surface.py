@@ -13,7 +13,7 @@ from isthmus.resources.schemas import Schema
 
 from .answers import OPEN_ERRORS, READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
 from .operations import NAME, NAMESPACE, Parameter
-from .resources import parameter, streaming
+from .resources import apart, parameter
 
 Operations = Iterator[tuple[str, str, dict[str, Any]]]
 
@@ -67,12 +67,14 @@ SCHEMAS: Mapping[str, Schema] = {
         object={"type": "object"},
     ),
     "DeleteOptions": _object(
-        apiVersion=_TEXT,
-        kind=_TEXT,
+        apiVersion={},
+        kind={},
+        gracePeriodSeconds={"description": "accepted, and not needed"},
         dryRun={"type": "array", "items": {"const": "All"}, "maxItems": 1},
-        gracePeriodSeconds=_COUNT,
         propagationPolicy={"enum": ["Background", "Foreground", "Orphan"]},
-        preconditions=_object(uid=_TEXT, resourceVersion={"type": "string", "pattern": "^[0-9]{0,18}$"}),
+        preconditions=_object(
+            uid={"type": ["string", "null"]}, resourceVersion={"type": ["string", "null"], "pattern": "^[0-9]{0,18}$"}
+        ),
     ),
     "JsonPatch": _array(
         {
@@ -97,7 +99,7 @@ SCHEMAS: Mapping[str, Schema] = {
     "StoredTree": _object(("tree", "count", "bytes"), tree=_DIGEST, count=_COUNT, bytes=_COUNT),
     "Missing": _object(("missing",), missing=_array(_DIGEST)),
     "OutputList": _object(("files", "bytes"), files=_array(ref("TreeFile")), bytes=_COUNT),
-    "Review": _object((), apiVersion=_TEXT, kind=_TEXT, metadata={"type": "object"}, spec={"type": "object"}),
+    "Review": _object((), apiVersion={}, kind={}, metadata={}, spec={"type": ["object", "null"]}),
     "ReviewAnswer": _object(
         ("apiVersion", "kind", "status"),
         apiVersion=_TEXT,
@@ -131,7 +133,13 @@ def _logs() -> Operations:
         NAMESPACE,
         NAME,
         Parameter("offset", "begin at this byte", "integer", minimum=0, maximum=2**62),
-        Parameter("tailLines", "begin so many lines before the end", "integer", minimum=0, maximum=100_000),
+        Parameter(
+            "tailLines",
+            "begin so many lines before the end, and not before the offset",
+            "integer",
+            minimum=0,
+            maximum=100_000,
+        ),
         Parameter("limitBytes", "end after so many bytes", "integer", minimum=1, maximum=2**62),
         Parameter("stream", "which output", enum=("stdout", "stderr")),
         Parameter("attempt", "which try; without it, the present one and, when following, those after it", "integer"),
@@ -148,14 +156,15 @@ def _logs() -> Operations:
     responses = {"200": answer} | errors(READ_ERRORS)
     follow = Parameter("follow", "go on until the job has ended and everything was sent", "boolean")
     found = _one("logs", "readJobLog", "Read or follow the output of a job", parameters, responses)
-    yield base, "get", found | streaming(follow)
+    yield base, "get", found | apart(follow)
 
 
 def _files() -> Operations:
     digest = Parameter("digest", "sha256: and 64 digits", place="path", pattern=DIGEST_PATTERN)
     where = (NAMESPACE,)
-    body = {"required": True, "content": content(_BYTES, "application/octet-stream")}
-    pack = {"required": True, "content": content(_BYTES, "application/x-tar")}
+    binary = content(_BYTES, "application/octet-stream")
+    body = {"required": True, "content": binary}
+    pack = {"required": True, "content": binary | content(_BYTES, "application/x-tar")}
     asked = {"required": True, "content": content(ref("DigestsAsked"))}
     tree = {"required": True, "content": content(ref("Tree"))}
     stored = {"200": ok("Kept.", ref("Stored"))} | errors(WRITE_ERRORS)

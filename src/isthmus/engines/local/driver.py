@@ -93,6 +93,11 @@ class LocalEngine:
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: {error}.") from error
         if self._sandbox is None and self._settings.isolation == "Required":
             raise Misconfigured(f"Isolation is required, but {self._no_sandbox}. Or set isolation to Preferred.")
+        if self._open_path and (closed := closed_parent(self._layout.root)):
+            raise Misconfigured(
+                f"Jobs of other accounts cannot reach {self._layout.root}, because {closed} is closed to them. "
+                "Install bubblewrap, or choose another folder for the runs."
+            )
         name = "isthmus-" + hashlib.sha256(os.fsencode(self._layout.root)).hexdigest()[:12]
         self._cgroups = cgroups.detect(name, self._settings.system, superuser=self._superuser)
 
@@ -173,15 +178,15 @@ class LocalEngine:
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Start the run, or find it if it was started before."""
-        self.check(run)
         assert self._keeper is not None, "the engine is not open"
-        folder = self._layout.run(run.id)
-        if not folder.path.exists():
+        seen = await self.observe(run.id)
+        if seen is not None:  # found before it is checked: what runs is not refused, whatever changed since
+            self._follower.follow(run.id)
+            return seen
+        self.check(run)
+        if not self._layout.run(run.id).path.exists():
             reach("submit:begin")
             await asyncio.to_thread(self._prepare, run, files)
-        seen = await self.observe(run.id)
-        if seen is not None:
-            return seen
         answer = await self._keeper.start_run(run.id)
         reach("submit:asked")
         seen = await self.observe(run.id)
@@ -199,11 +204,6 @@ class LocalEngine:
 
     def _stage(self, run: Run, files: FileSource | None) -> None:
         identity = resolve(run.account, superuser=self._superuser)
-        if self._open_path and (closed := closed_parent(self._layout.root)):
-            raise Misconfigured(
-                f"Jobs of other accounts cannot reach {self._layout.root}, because {closed} is closed to them. "
-                "Install bubblewrap, or choose another folder for the runs."
-            )
         staging = Staging(self._layout, run.id, identity, superuser=self._superuser, open_path=self._open_path)
         folder = self._layout.run(run.id)
         with staging:

@@ -39,7 +39,10 @@ class Follower:
                 return
             fd = None
             if started.get("boot") == boot_id():
-                fd = open_pidfd(started.get("pid", 0), started.get("ticks", 0))
+                try:
+                    fd = open_pidfd(started.get("pid", 0), started.get("ticks", 0))
+                except OSError:
+                    return  # no descriptors left: the next look at the folder tries again
             if fd is None:
                 self._over.add(run_id)
             else:

@@ -90,6 +90,13 @@ class Sandbox:
         options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent", *self._system()]
         options += ["--bind", str(folder.work), JOB_HOME, "--bind", str(folder.tmp), "/tmp"]  # noqa: S108
         options += ["--ro-bind", str(folder.launch), LAUNCH_HOME, "--chdir", JOB_HOME]
+        for place in self.visible:
+            # Folders on the way are made passable; bubblewrap by itself would close them as they are outside.
+            for parent in reversed(place.parents[:-1]):
+                options += ["--perms", "0755", "--dir", str(parent)]
+            options += ["--ro-bind-try", str(place), str(place)]
+        for place in self.hidden:
+            options += ["--tmpfs", str(place)]
         for device in devices:
             options += ["--dev-bind", device, device]
         if self.setpriv is not None:
@@ -115,10 +122,6 @@ class Sandbox:
                 options += ["--symlink", str(path.readlink()), place]
             elif path.exists():
                 options += ["--ro-bind", place, place]
-        for folder in self.visible:
-            options += ["--ro-bind-try", str(folder), str(folder)]
-        for folder in self.hidden:
-            options += ["--tmpfs", str(folder)]
         options += [
             "--dev",
             "/dev",

@@ -85,6 +85,8 @@ def answer(connection: socket.socket, listener: socket.socket, lock: int) -> boo
     if word == "ping":
         connection.sendall(b"here\n")
     elif word == "stop":
+        Path(listener.getsockname()).unlink(missing_ok=True)
+        listener.close()
         connection.sendall(b"bye\n")
         return False
     elif word == "start":

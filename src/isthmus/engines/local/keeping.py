@@ -44,14 +44,15 @@ class Keeper:
 
     async def ensure(self) -> None:
         """Start a keeper if none answers."""
-        if await self._try("ping") is None:
+        if not await self._try("ping"):
             await self._start()
 
     async def start_run(self, run_id: str) -> str:
         """Have a supervisor started: `started`, `already`, `failed …`, or empty if nobody could say."""
         request = f"start {run_id}"
         answer = await self._try(request)
-        if answer is None:
+        if not answer:
+            # None there, or it died with our request in its hands: asking twice is safe, the supervisor decides.
             await self._start()
             answer = await self._try(request)
         return answer or ""
@@ -83,9 +84,14 @@ class Keeper:
                 await writer.wait_closed()
 
     async def _start(self) -> None:
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
         async with self._starting:
-            if await self._try("ping") is None:
+            while not await self._try("ping"):
+                if asyncio.get_running_loop().time() > deadline:
+                    raise SiteUnavailable(f"The keeper of {self._root} does not answer; see keeper.log there.")
                 await asyncio.to_thread(self._spawn)
+                # Another may have the lock and not yet, or no longer, listen.
+                await asyncio.sleep(0.005)
 
     def _spawn(self) -> None:
         # Nothing of our own environment reaches keeper or jobs, but for the tests' wish to crash.

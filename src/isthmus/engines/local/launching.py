@@ -2,7 +2,8 @@
 
 A job is started through a **launcher**, a few lines of shell that run as the job's own user inside its sandbox: they
 set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they
-report through a descriptor whether the program exists, which so is told exactly from a program that fails.
+report through a descriptor whether the program exists, which so is told exactly from a program that fails. They
+begin with a word from the supervisor, which it gives once it is written down that the run is started.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from isthmus.errors import Cause, EngineRefused
 from .devices import Grant
 from .isolation import JOB_HOME, LAUNCH_HOME, Identity, Sandbox
 from .layout import RunFolder
-from .supervising import REPORT_FD
+from .supervising import GO_FD, REPORT_FD
 
 GRACE_SECONDS = 10.0
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -74,6 +75,8 @@ def launcher(env: Mapping[str, str]) -> str:
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
     lines = [
         f"printf + >&{REPORT_FD}",
+        f"read -r go <&{GO_FD} || exit 127",
+        f"exec {GO_FD}<&-",
         *plain,
         'if ! command -v -- "$1" >/dev/null 2>&1; then',
         f"  printf missing >&{REPORT_FD}",

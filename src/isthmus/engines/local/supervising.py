@@ -1,9 +1,10 @@
 """The supervisor: one small process that watches over one run, from before its start to after its end.
 
-It holds the run's lock, writes `started`, and only then starts the program, so that whoever comes later finds out
-that this run was started. It ends the whole tree of processes when the time limit is reached, when `cancel`
-appears (and it is signalled), or when the program itself is over and has left others behind. If it is killed, the
-kernel kills the program; whoever notices writes the end.
+It holds the run's lock, writes `started`, and only then lets the program start, so that whoever comes later finds
+out that this run was started. The sandbox is made meanwhile: the launcher in it waits for the word. The supervisor
+ends the whole tree of processes when the time limit is reached, when `cancel` appears (and it is signalled), or when
+the program itself is over and has left others behind. If it is killed, the kernel kills the program; whoever notices
+writes the end.
 
 It is forked by the keeper and uses nothing but the standard library. It is driven by signals alone and sleeps
 otherwise, but for a look at the energy counters now and then.
@@ -11,6 +12,7 @@ otherwise, but for a look at the energy counters now and then.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -39,10 +41,16 @@ from isthmus.engines.local.processes import (
 from isthmus.engines.metering import Power, RaplMeter, estimate, machine_cpu_seconds, share_of_energy
 
 METER_SECONDS = 30.0
+_LOOK_SECONDS = 3600.0
 _RIVAL_SECONDS = 20.0
 REPORT_FD = 3
-OPTIONS_FD = 4
+GO_FD = 4
+OPTIONS_FD = 5
 MESSAGE_LIMIT = 1000
+_MESSAGES = {
+    "TimeLimit": "The job ran for longer than its time limit.",
+    "NodeLost": "The machine is going down, or an administrator ended the job's supervisor.",
+}
 _WAKING = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM)
 
 
@@ -65,7 +73,7 @@ def judge(status: int, *, wanted: str, report: bytes, oom_kills: int, sandboxed:
     code = os.waitstatus_to_exitcode(status)
     if not report.startswith(b"+"):
         if wanted:
-            return Verdict(wanted)
+            return Verdict(wanted, message=_MESSAGES.get(wanted, ""))
         why = report.decode(errors="replace") or f"the sandbox could not be made (exit code {code}); the log says why"
         return Verdict("StartFailed", message=why)
     if report.endswith(b"missing"):
@@ -75,7 +83,7 @@ def judge(status: int, *, wanted: str, report: bytes, oom_kills: int, sandboxed:
     name = signal.Signals(number).name if number in set(signal.Signals) else None
     exit_code = None if name else code
     if wanted:
-        return Verdict(wanted, exit_code, name)
+        return Verdict(wanted, exit_code, name, _MESSAGES.get(wanted, ""))
     if oom_kills and code != 0:
         return Verdict("OutOfMemory", exit_code, name, "The job used more memory than it asked for.")
     return Verdict("Completed", exit_code, name)
@@ -90,38 +98,47 @@ class Supervisor:
         self._lock = lock  # held as long as this process lives
         self._group = cgroups.Group.from_json(spec["cgroup"]) if spec["cgroup"] else cgroups.Group()
         self._child = 0
+        self._report = self._go = -1
         self._status: int | None = None
         self._wanted = ""
         self._kill_at: float | None = None
         self._wake = _wake_on_signals()
         self._meter = RaplMeter(Path(spec["powercap"]))
-        self._began = (time.time(), time.monotonic(), machine_cpu_seconds())
+        self._began = (time.time(), time.monotonic())
+        self._machine_began = machine_cpu_seconds() if self._meter.present else 0.0
 
     def begin(self) -> None:
         """Write that the run is started; raises OSError, and then nothing was."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        cgroups.create(self._group)
-        reach("supervisor:limited")
-        pid = os.getpid()
-        record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0]}
-        write_record(self._folder.started, record)
+        try:
+            cgroups.create(self._group)
+            reach("supervisor:limited")
+            self._fork()
+            reach("supervisor:forked")
+            pid = os.getpid()
+            record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0]}
+            write_record(self._folder.started, record)
+        except OSError:
+            self._end_tree()
+            cgroups.remove(self._group)
+            raise
         reach("supervisor:started")
 
     def run(self) -> None:
-        """Start the program and stay until everything of it is over and written down."""
+        """Let the program start and stay until everything of it is over and written down."""
         if self._folder.cancel.exists():
+            self._end_tree()
             self._end(Verdict("Cancelled", message="Cancelled before it was started."))
             return
-        reader, writer = os.pipe()
-        self._child = self._fork(reader, writer)
-        os.close(writer)
-        reach("supervisor:forked")
+        with contextlib.suppress(BrokenPipeError):  # it ended already; its status says how
+            os.write(self._go, b"go\n")
+        reach("supervisor:going")
         self._watch()
         self._end_tree()
         reach("supervisor:over")
-        os.set_blocking(reader, False)
+        os.set_blocking(self._report, False)
         try:
-            report = os.read(reader, MESSAGE_LIMIT)
+            report = os.read(self._report, MESSAGE_LIMIT)
         except BlockingIOError:
             report = b""
         assert self._status is not None
@@ -135,16 +152,19 @@ class Supervisor:
         )
         self._end(verdict)
 
-    def _fork(self, reader: int, writer: int) -> int:
+    def _fork(self) -> None:
+        self._report, report = os.pipe()
+        go, self._go = os.pipe()
         supervisor = os.getpid()
-        child = os.fork()
-        if child:
-            return child
+        self._child = os.fork()
+        if self._child:
+            os.close(report)
+            os.close(go)
+            return
         try:
-            os.close(reader)
-            become_job(self._spec, self._folder, self._group, supervisor, writer)
+            become_job(self._spec, self._folder, self._group, supervisor, report, go)
         except BaseException as error:  # noqa: BLE001 - this process has no other way to tell
-            os.write(writer, f"The job could not be started: {error}".encode()[:MESSAGE_LIMIT])
+            os.write(report, f"The job could not be started: {error}".encode()[:MESSAGE_LIMIT])
         finally:
             os._exit(127)
 
@@ -162,9 +182,8 @@ class Supervisor:
                 self._kill_at = now + 1.0
                 self._kill_all()
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
-            if self._meter.present:
-                times.append(now + METER_SECONDS)
-            poll.poll(max(0.0, min(times) - now) * 1000 + 1 if times else None)
+            times.append(now + (METER_SECONDS if self._meter.present else _LOOK_SECONDS))
+            poll.poll(max(0.0, min(times) - now) * 1000 + 1)
             self._heed()
             self._meter.sample()
 
@@ -196,8 +215,10 @@ class Supervisor:
 
     def _terminate(self, why: str, grace: float) -> None:
         self._wanted = why
-        self._kill_at = time.monotonic() + grace
-        if grace > 0:
+        # Before the launcher has begun there is nobody to ask, and nothing of the job to lose.
+        begun = bool(select.select([self._report], [], [], 0)[0])
+        self._kill_at = time.monotonic() + (grace if begun else 0)
+        if grace > 0 and begun:
             family = parents()
             # Bubblewrap and the init it makes would take the job down at once; the job is asked, they are not.
             keep = {self._child} | {p for p, parent in family.items() if parent == self._child}
@@ -245,7 +266,7 @@ class Supervisor:
         self._meter.sample()
         source: str | None
         if self._meter.present:
-            machine = machine_cpu_seconds() - self._began[2]
+            machine = machine_cpu_seconds() - self._machine_began
             joules: float | None = share_of_energy(self._meter.joules, cpu, machine)
             others = {name: watts for name, watts in power.items() if name != "cpu"}
             boards = estimate(others, devices, cpus, elapsed, cpu)
@@ -262,7 +283,9 @@ class Supervisor:
         }
 
 
-def become_job(spec: dict[str, Any], folder: RunFolder, group: cgroups.Group, supervisor: int, report: int) -> None:
+def become_job(
+    spec: dict[str, Any], folder: RunFolder, group: cgroups.Group, supervisor: int, report: int, go: int
+) -> None:
     """Turn this process into the job; does not return."""
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -286,7 +309,7 @@ def become_job(spec: dict[str, Any], folder: RunFolder, group: cgroups.Group, su
     options = os.memfd_create("options")
     os.write(options, "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape"))
     os.lseek(options, 0, os.SEEK_SET)
-    _arrange([null, out, err, report, options])
+    _arrange([null, out, err, report, go, options])
     if not spec["options"]:
         os.close(OPTIONS_FD)
     os.umask(0o022)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from isthmus.errors import Misconfigured, StoreUnavailable
@@ -16,12 +16,8 @@ try:
 except ImportError as missing:
     raise Misconfigured("PostgreSQL needs the package asyncpg; install isthmus[postgres]") from missing
 
-if TYPE_CHECKING:
-    Connection = asyncpg.Connection[asyncpg.Record]
-    Pool = asyncpg.Pool[asyncpg.Record]
-else:
-    Connection = asyncpg.Connection
-    Pool = asyncpg.Pool
+Connection: TypeAlias = Any  # asyncpg carries no types
+Pool: TypeAlias = Any
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,49}")
 _CONNECT_WAIT = 5.0
@@ -49,7 +45,7 @@ _WRONG = (
 )
 
 
-class _Plain(asyncpg.Connection):  # type: ignore[misc,type-arg,unused-ignore]
+class _Plain(asyncpg.Connection):  # type: ignore[misc]
     """A connection that is given back to the pool without a question to the server: ours leave nothing behind."""
 
     def get_reset_query(self) -> str:
@@ -69,7 +65,9 @@ def translating(url: str, consequence: str = "") -> Iterator[None]:
     try:
         yield
     except _WRONG as error:
-        raise Misconfigured(f"PostgreSQL at {address_of(url)} refuses: {error}; check address, user and rights") from error
+        raise Misconfigured(
+            f"PostgreSQL at {address_of(url)} refuses: {error}; check address, user and rights"
+        ) from error
     except _REFUSED as error:
         raise StoreUnavailable(f"PostgreSQL at {address_of(url)} cannot do this now: {error}{ending}") from error
     except LOST as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 
 import asyncpg
 
@@ -55,6 +56,9 @@ class Follower:
                     connection.terminate()
             except (*LOST, asyncpg.PostgresError) as error:
                 log.warning("store.follow_failed retry_in=%.1fs error=%r", pause, error)
+            except Exception:
+                log.exception("store.follow_failed")
+                self._hub.reset(self._hub.version, "a change could not be told; list again")
             # Replicas that lost the same server do not come back all at once.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -63,10 +67,9 @@ class Follower:
         while True:
             self._news.clear()
             await self._catch_up(connection)
-            try:
-                await asyncio.wait_for(self._news.wait(), self._settings.poll_interval)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.poll_interval):
+                    await self._news.wait()
 
     async def _catch_up(self, connection: Connection) -> None:
         hub = self._hub

@@ -19,7 +19,7 @@ TAIL = (
     "WHERE version > $1 ORDER BY version LIMIT $2"
 )
 _BOUNDS = "SELECT version, coalesce((SELECT min(version) FROM log), version + 1) AS oldest FROM counter"
-_PREFETCH = 1_000
+_SHORT = 1_000
 
 
 class _Conditions(Conditions):
@@ -34,25 +34,51 @@ class _Conditions(Conditions):
 async def read_page(connection: Connection, query: Query, limit: int | None, token: str | None) -> Page:
     """A page, at one version."""
     position = decode_position(token) if token else None
-    where = _Conditions(query, position)
-    some = "" if limit is None else f" LIMIT {limit + 1:d}"
-    rows = f"SELECT namespace, name, uid, version, data FROM objects WHERE {where.sql} ORDER BY namespace, name{some}"  # noqa: S608
-    async with connection.transaction(isolation="repeatable_read", readonly=True):
-        version, oldest = await connection.fetchrow(_BOUNDS)
-        if position is not None:
-            require_kept(position.version, oldest, "the continued list")
-            version = position.version
-        kind = query.kind.name
-        records = [
-            Record(Key(kind, row[0], row[1]), row[2], row[3], row[4])
-            # A cursor, so that a long list comes in pieces and the event loop can breathe.
-            async for row in connection.cursor(rows, *where.parameters, prefetch=_PREFETCH)
-        ]
+    if limit is not None and limit <= _SHORT:
+        version, oldest, records = await _read_short(connection, query, position, limit)
+    else:
+        version, oldest, records = await _read_long(connection, query, position, limit)
+    if position is not None:
+        require_kept(position.version, oldest, "the continued list")
+        version = position.version
     if limit is None or len(records) <= limit:
         return Page(records, version)
     del records[limit:]
     last = records[-1].key
     return Page(records, version, encode_position(Position(version, last.namespace, last.name)))
+
+
+def _rows(where: Conditions, limit: int | None) -> str:
+    some = "" if limit is None else f" LIMIT {limit + 1:d}"
+    return f"SELECT namespace, name, uid, version, data FROM objects WHERE {where.sql} ORDER BY namespace, name{some}"  # noqa: S608
+
+
+async def _read_short(
+    connection: Connection, query: Query, after: Position | None, limit: int
+) -> tuple[int, int, list[Record]]:
+    """In one statement, which is one journey to the server and one snapshot."""
+    where = _Conditions(query, after)
+    rows = await connection.fetch(
+        "SELECT b.version, b.oldest, o.namespace, o.name, o.uid, o.version, o.data "  # noqa: S608
+        f"FROM ({_BOUNDS}) b LEFT JOIN LATERAL ({_rows(where, limit)}) o ON true ORDER BY o.namespace, o.name",
+        *where.parameters,
+    )
+    kind = query.kind.name
+    found = [Record(Key(kind, row[2], row[3]), row[4], row[5], row[6]) for row in rows if row[4] is not None]
+    return rows[0][0], rows[0][1], found
+
+
+async def _read_long(
+    connection: Connection, query: Query, after: Position | None, limit: int | None
+) -> tuple[int, int, list[Record]]:
+    """By a cursor, so that it comes in pieces and the event loop can breathe."""
+    where = _Conditions(query, after)
+    kind = query.kind.name
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        version, oldest = await connection.fetchrow(_BOUNDS)
+        cursor = connection.cursor(_rows(where, limit), *where.parameters, prefetch=_SHORT)
+        records = [Record(Key(kind, row[0], row[1]), row[2], row[3], row[4]) async for row in cursor]
+    return version, oldest, records
 
 
 async def read_log(connection: Connection, query: Query, after: int, until: int, limit: int) -> list[Entry]:

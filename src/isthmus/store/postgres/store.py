@@ -83,12 +83,13 @@ class PostgresStore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._hub.close()
-        if self._writer is not None:
-            self._writer.terminate()
+        self._give_up()
         try:
-            await asyncio.wait_for(self._pool.close(), self._settings.lookup_wait)
-        except (TimeoutError, *LOST):
+            async with asyncio.timeout(self._settings.lookup_wait):
+                await self._pool.close()
+        except LOST:
             self._pool.terminate()
+        await asyncio.sleep(0)  # ended connections close their sockets in the next round of the event loop
 
     async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Record:
         """Keep a new object."""
@@ -136,7 +137,7 @@ class PostgresStore:
         """For the hub: all objects that match."""
         return await self.list(query)
 
-    async def past(self, query: Query, after: int, until: int, limit: int) -> list[Entry]:
+    async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
         """For the hub: entries from the log."""
         async with self._reading() as connection:
             return await read_log(connection, query, after, until, limit)
@@ -147,9 +148,9 @@ class PostgresStore:
             raise StoreUnavailable("the store is closed")
         with translating(self._url, "try again"):
             async with self._pool.acquire(timeout=self._settings.answer_wait) as connection:
-                yield connection  # type: ignore[misc,unused-ignore]
+                yield connection
 
-    async def _commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+    async def _commit(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
         with translating(self._url, _NOTHING):
             if self._writer is None or self._writer.is_closed():
                 self._writer = await connect_writer(self._url, self._settings)
@@ -176,7 +177,7 @@ class PostgresStore:
 
     async def _prepare(
         self, connection: Connection, operations: Sequence[Operation]
-    ) -> tuple[UUID, Ledger, list[Outcome]]:
+    ) -> tuple[UUID, Ledger, Sequence[Outcome]]:
         """Decide a batch and write it, up to the commit."""
         await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         version: int = await connection.fetchval(f"{VERSION} FOR UPDATE")
@@ -203,11 +204,11 @@ class PostgresStore:
         while True:
             try:
                 return await self._look_up(batch, version)
-            except (IsthmusError, *LOST) as error:
+            except StoreUnavailable as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"PostgreSQL at {address_of(self._url)} went away in the middle of a commit and it is not known "
-                        "whether the change was made; read the object before trying again"
+                        f"PostgreSQL at {address_of(self._url)} went away in the middle of a commit and it is not "
+                        "known whether the change was made; read the object before trying again"
                     ) from error
                 await asyncio.sleep(0.1)
 
@@ -234,3 +235,5 @@ class PostgresStore:
                         gone = await trim_log(connection, settings.keep_changes, since, settings.trim_step)
             except IsthmusError as error:
                 log.warning("store.trim_failed error=%s", error)
+            except Exception:
+                log.exception("store.trim_failed")

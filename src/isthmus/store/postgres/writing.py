@@ -20,7 +20,7 @@ _LOAD = (
     "JOIN unnest($1::text[], $2::text[], $3::text[]) AS wanted(kind, namespace, name) USING (kind, namespace, name)"
 )
 _LOAD_OWNED = (
-    "WITH RECURSIVE down(uid) AS (SELECT $1::text COLLATE \"C\" UNION SELECT o.uid FROM down "
+    'WITH RECURSIVE down(uid) AS (SELECT $1::text COLLATE "C" UNION SELECT o.uid FROM down '
     "JOIN owned w ON w.owner = down.uid JOIN objects o USING (kind, namespace, name)) "
     "SELECT w.owner, kind, namespace, name, o.uid, o.version, o.data FROM down "
     "JOIN owned w ON w.owner = down.uid JOIN objects o USING (kind, namespace, name) ORDER BY kind, namespace, name"
@@ -42,7 +42,8 @@ _LINK = (
     "SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING"
 )
 _UNLINK = (
-    "DELETE FROM owned USING unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS gone(owner, kind, namespace, name) "
+    "DELETE FROM owned "
+    "USING unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS gone(owner, kind, namespace, name) "
     "WHERE owned.owner = gone.owner AND owned.kind = gone.kind AND owned.namespace = gone.namespace "
     "AND owned.name = gone.name"
 )
@@ -52,8 +53,7 @@ _LOG = (
     "FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bytea[], "
     "$11::bytea[]) AS n(version, type, kind, namespace, name, uid, before, after, data)"
 )
-_COUNT = "UPDATE counter SET version = $1"
-_TELL = "SELECT pg_notify($1, '')"
+_COUNT_AND_TELL = "UPDATE counter SET version = $1 RETURNING pg_notify($2, '')"
 
 
 class Missing(Exception):
@@ -145,15 +145,15 @@ async def write_ledger(connection: Connection, ledger: Ledger, at: int, batch: U
     links = [(owner, *key) for (owner, key), present in ledger.links.items() if present]
     unlinks = [(owner, *key) for (owner, key), present in ledger.links.items() if not present]
     entries = [
-        (e.record.version, e.type.value, *e.record.key, e.record.uid, encode_state(e.before), encode_state(e.after), e.record.data)
+        (r.version, e.type.value, *r.key, r.uid, encode_state(e.before), encode_state(e.after), r.data)
         for e in ledger.entries
-    ]  # fmt: skip
+        for r in (e.record,)
+    ]
     for statement, rows, width in ((_PUT, puts, 8), (_DROP, drops, 3), (_LINK, links, 4), (_UNLINK, unlinks, 4)):
         if rows:
             await connection.execute(statement, *_columns(rows, width))
     await connection.execute(_LOG, at, batch, *_columns(entries, 9))
-    await connection.execute(_COUNT, ledger.version)
-    await connection.execute(_TELL, channel)
+    await connection.execute(_COUNT_AND_TELL, ledger.version, channel)
 
 
 def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -37,7 +37,9 @@ def translated(error: sqlite3.Error, path: Path) -> IsthmusError:
     if code in _BUSY:
         return StoreUnavailable(f"the database {path} is locked by another program; end that program, then try again")
     if code == sqlite3.SQLITE_FULL:
-        return StoreUnavailable(f"there is no space left for the database {path}; free some on its disk, then try again")
+        return StoreUnavailable(
+            f"there is no space left for the database {path}; free some on its disk, then try again"
+        )
     if code in _BROKEN:
         return StoreUnavailable(f"the database {path} is damaged ({error}); stop the server and restore a backup")
     if code in _DENIED:

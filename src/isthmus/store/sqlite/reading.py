@@ -81,7 +81,12 @@ def read_log(connection: sqlite3.Connection, query: Query, after: int, until: in
             (after, until, *parameters, limit),
         ).fetchall()
     return [
-        Entry(EventType(row[1]), Record(Key(*row[2:5]), row[5], row[0], row[8]), decode_state(row[6]), decode_state(row[7]))
+        Entry(
+            EventType(row[1]),
+            Record(Key(*row[2:5]), row[5], row[0], row[8]),
+            decode_state(row[6]),
+            decode_state(row[7]),
+        )
         for row in rows
     ]
 

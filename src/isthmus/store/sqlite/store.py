@@ -141,7 +141,7 @@ class SqliteStore:
         """For the hub: all objects that match."""
         return await self._read_in_thread(lambda c: read_page(c, query, None, None, long=True))
 
-    async def past(self, query: Query, after: int, until: int, limit: int) -> list[Entry]:
+    async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
         """For the hub: entries from the log."""
         return await self._read_in_thread(lambda c: read_log(c, query, after, until, limit))
 
@@ -194,7 +194,7 @@ class SqliteStore:
             finally:
                 self._idle.append(connection)
 
-    async def _commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+    async def _commit(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
         async with self._writing:
             with translating(self._path):
                 entries, outcomes = await self._transaction(operations)
@@ -212,7 +212,7 @@ class SqliteStore:
             log.exception("store.publish_failed version=%d", entries[-1].version)
             self._hub.reset(entries[-1].version, "a change could not be told; list again")
 
-    async def _transaction(self, operations: Sequence[Operation]) -> tuple[Sequence[Entry], list[Outcome]]:
+    async def _transaction(self, operations: Sequence[Operation]) -> tuple[Sequence[Entry], Sequence[Outcome]]:
         await self._begin()
         try:
             now = time.time()
@@ -237,6 +237,8 @@ class SqliteStore:
         deadline = time.monotonic() + self._settings.lock_wait
         while True:
             try:
+                if self._writer.in_transaction:  # what was left when even giving up had failed
+                    self._writer.execute("ROLLBACK")
                 self._writer.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
@@ -252,10 +254,13 @@ class SqliteStore:
         while True:
             await asyncio.sleep(self._settings.trim_interval)
             try:
-                while await self._trim() == self._settings.trim_step:
-                    await asyncio.sleep(0)
+                gone = self._settings.trim_step
+                while gone == self._settings.trim_step:
+                    gone = await self._trim()
             except IsthmusError as error:
                 log.warning("store.trim_failed error=%s", error)
+            except Exception:
+                log.exception("store.trim_failed")
 
     async def _trim(self) -> int:
         """Remove one step of old log entries, between two batches."""

@@ -42,10 +42,11 @@ def write_ledger(connection: sqlite3.Connection, ledger: Ledger, at: int) -> Non
     connection.executemany(
         _LOG,
         [
-            (e.record.version, at, e.type.value, *e.record.key, e.record.uid, encode_state(e.before), encode_state(e.after), e.record.data)
+            (r.version, at, e.type.value, *r.key, r.uid, encode_state(e.before), encode_state(e.after), r.data)
             for e in ledger.entries
+            for r in (e.record,)
         ],
-    )  # fmt: skip
+    )
     connection.execute("UPDATE counter SET version = ?", (ledger.version,))
 
 

@@ -1,0 +1,112 @@
+"""One port for both: TLS for everybody, and plain HTTP for this machine.
+
+The first byte a client sends tells which it speaks (a TLS greeting begins with 22). Plain HTTP is convenient on
+loopback, where nobody can listen in; elsewhere it would send tokens in the clear, so it is answered with a sentence
+and closed, unless the administrator permits it (behind a proxy that does TLS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
+
+TLS_GREETING = 22
+PATIENCE = 30.0
+"""Seconds a new connection may stay silent."""
+REFUSAL = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 43\r\n\r\n"
+    b"this address speaks HTTPS; write https://\r\n"
+)
+
+
+class Listener(uvicorn.Server):
+    """An HTTP server whose connections may or may not begin with TLS."""
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext, *, plain: bool) -> None:
+        super().__init__(config)
+        self._tls, self._plain = tls, plain
+        self._accepting: asyncio.Task[None] | None = None
+        self._greetings: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        self.servers = []
+        self._accepting = asyncio.create_task(self._accept(sockets[0]), name="accept")
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, then let what is under way end."""
+        for task in (self._accepting, *self._greetings):
+            if task is not None:
+                task.cancel()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # most likely too many open files: others must close first
+                log.warning("connection not accepted", extra={"error": str(error)})
+                await asyncio.sleep(0.1)
+                continue
+            task = asyncio.create_task(self._greet(connection))
+            self._greetings.add(task)
+            task.add_done_callback(self._greetings.discard)
+
+    async def _greet(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(PATIENCE):
+                first = await _first_byte(loop, connection)
+                if first == TLS_GREETING:
+                    await loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls)
+                elif first is not None and self._plain:
+                    await loop.connect_accepted_socket(self._protocol, connection)
+                else:
+                    if first is not None:
+                        await loop.sock_sendall(connection, REFUSAL)
+                    connection.close()
+        except (OSError, TimeoutError):  # gone, silent, or not able to agree on TLS: theirs to try again
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    def _protocol(self) -> asyncio.Protocol:
+        return HttpToolsProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> int | None:
+    """The first byte, left in place for whoever reads next; None if the other side hung up."""
+    while True:
+        try:
+            peeked = connection.recv(1, socket.MSG_PEEK)
+            return peeked[0] if peeked else None
+        except BlockingIOError:
+            await _readable(loop, connection)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def now() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection, now)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection)
