@@ -18,9 +18,8 @@ def main() -> None:
         job = client.run(script="#!/usr/bin/env python3\n" + SCRIPT, files=None, outputs=["answer.txt"])
         for chunk in job.logs(follow=True):
             print(chunk.decode(), end="")
-        done = job.wait()
-        print("phase:", done["status"]["phase"])
-        print("answer:", job.read_output("answer.txt").decode())
+        print("phase:", job.wait().phase)
+        print("answer:", client.read_output(job.name, "answer.txt").decode())
 
 
 if __name__ == "__main__":

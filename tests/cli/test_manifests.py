@@ -38,7 +38,12 @@ def test_files_folders_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (b"kind: Job\nmetadata: [1]", "not an object"),
         (b"a: !!python/object/apply:os.system [id]", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
-        (b"a: &x [1]\nb: *x", "alias"),
+        (
+            b"a: &a [x,x,x,x,x,x,x,x,x]\n"
+            + b"".join(b"%c: &%c [%s]\n" % (98 + n, 98 + n, b",".join([b"*%c" % (97 + n)] * 9)) for n in range(8)),
+            "aliases",
+        ),
+        (b"a: &x [*x]", "inside"),
         (b"[" * 1000 + b"]" * 1000, "nested"),
         (b"{" * 100_000, "nested"),
     ],

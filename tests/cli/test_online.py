@@ -224,6 +224,9 @@ def test_apply_get_delete(isthmus: Any, work: Path) -> None:
     changed = manifest.replace("BrainChip", "Other")
     assert isthmus("apply", "-f", "-", input=changed).stdout == "deviceclass/akida configured\n"
     assert yaml.safe_load(isthmus("devices", "akida", "-o", "yaml").stdout)["spec"]["vendor"] == "Other"
+    fewer = changed.replace("spec: {vendor: Other}", "spec: {}")
+    isthmus("apply", "-f", "-", input=fewer)
+    assert yaml.safe_load(isthmus("devices", "akida", "-o", "yaml").stdout)["spec"]["vendor"] == ""
     assert "akida" in isthmus("devices").stdout
     assert isthmus("delete", "-f", "d.yaml").stdout == "deviceclass/akida deleted\n"
     assert isthmus("delete", "deviceclass", "akida").returncode == 3

@@ -142,6 +142,21 @@ def test_v1_plan(tmp_path: Path) -> None:
     assert not any("memory" in path for path, _, _ in unlimited.writes)
 
 
+def test_v1_homes_come_and_go(tmp_path: Path) -> None:
+    plan = Group([str(tmp_path / "home/a.0")], leave_homes=False)
+    cgroups.create(plan)
+    other = Group([str(tmp_path / "home/b.0")], leave_homes=False)
+    cgroups.create(other)
+    cgroups.remove(plan)
+    assert (tmp_path / "home").exists()
+    cgroups.remove(other)
+    assert not (tmp_path / "home").exists()
+    kept = Group([str(tmp_path / "home/c.0")])
+    cgroups.create(kept)
+    cgroups.remove(kept)
+    assert (tmp_path / "home").exists()
+
+
 if IS_ROOT:
 
     @pytest.mark.anyio
@@ -162,6 +177,11 @@ if IS_ROOT:
             return not any((home / run.id).exists() for home in engine._cgroups.homes.values())
 
         await until(removed, "the groups to be removed")
+
+        async def homes_removed() -> bool:
+            return engine._cgroups.version == 2 or not any(home.exists() for home in engine._cgroups.homes.values())
+
+        await until(homes_removed, "the groups above them to be removed")
 
     @pytest.mark.anyio
     @pytest.mark.real

@@ -200,3 +200,14 @@ def test_judging_an_end() -> None:
     assert verdict(127 << 8, report=b"+missing") == ("StartFailed", 127, None)
     assert verdict(1 << 8, report=b"") == ("StartFailed", None, None)
     assert verdict(127 << 8, report=b"The job could not be started: no") == ("StartFailed", None, None)
+
+
+async def test_a_run_that_is_cancelled_before_it_is_known_is_never_started(make_engine: MakeEngine) -> None:
+    engine = await make_engine()
+    run = shell("echo ran")
+    await engine.cancel(run.id, grace=0)
+    seen = await engine.submit(run)
+    assert (seen.state, seen.reason, seen.started_at) == (RunState.ENDED, EndReason.CANCELLED, None)
+    await engine.tidy(run.id)
+    await engine.forget(run.id)
+    assert await engine.observe(run.id) is None

@@ -162,14 +162,13 @@ async def test_no_pages_left(path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte; it takes root to make one, and others get pages of their own in the test above."""
+    """A file system of one megabyte where we may mount one, else an ordinary folder: the test then limits the pages."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(folder)], check=False, capture_output=True
     )
     if mounted.returncode:
-        # Without the right to mount, the limit on the size of files ends in the same answer of the system.
         yield folder
         return
     try:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from typing import Any
 
 import orjson
 import yaml
 from starlette.exceptions import HTTPException
 
+from isthmus._kit.plain_yaml import PlainLoader, TooComplex, check_events
 from isthmus.errors import Invalid
 
-MAX_YAML_NODES = 200_000
 _IN_THREAD = 64 * 1024
 _JSON_TYPES = frozenset({"application/json", "text/json", "*/*", ""})
 _YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -69,10 +68,12 @@ def parse_yaml(body: bytes, nesting: int) -> Any:
     except UnicodeDecodeError as error:
         raise HTTPException(400, f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     try:
-        _check_events(text, nesting)
-        value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with fewer types
+        check_events(text, nesting)
+        value = yaml.load(text, Loader=PlainLoader)  # noqa: S506 - a SafeLoader with fewer types
     except yaml.YAMLError as error:
         raise HTTPException(400, f"the body is not YAML: {' '.join(str(error).split())[:500]}") from None
+    except TooComplex as error:
+        raise Invalid(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is not YAML that can be read: {str(error)[:200]}") from None
     check_plain(value, nesting)
@@ -109,69 +110,3 @@ def check_plain(value: Any, nesting: int) -> None:
 def _named(value: Any) -> str:
     names = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "a truth value"}
     return names.get(type(value), "nothing")
-
-
-def _check_events(text: str, nesting: int) -> None:
-    """Bound the depth and the number of nodes after aliases are expanded, before anything is built."""
-    depth = total = 0
-    sizes: dict[str, int] = {}
-    open_anchors: list[tuple[str | None, int]] = []
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor in {name for name, _ in open_anchors}:
-                raise Invalid(f"the alias *{event.anchor} lies inside what it names")
-            total += sizes.get(event.anchor or "", 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            total += 1
-            if event.anchor:
-                sizes[event.anchor] = 1
-        elif isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            open_anchors.append((event.anchor, total))
-            total += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-            anchor, before = open_anchors.pop()
-            if anchor:
-                sizes[anchor] = total - before
-        if depth > nesting:
-            raise Invalid(f"the document is nested more than {nesting} deep; no kind needs that")
-        if total > MAX_YAML_NODES:
-            raise Invalid(f"the document has more than {MAX_YAML_NODES} parts once its aliases are expanded")
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """A SafeLoader that makes only what JSON has."""
-
-
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    ("tag:yaml.org,2002:int", r"^[-+]?(?:0|[1-9][0-9]{0,30}|0x[0-9a-fA-F]{1,16})$", "-+0123456789"),
-    ("tag:yaml.org,2002:float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$", "-+0123456789."),
-    ("tag:yaml.org,2002:float", r"^[-+]?[0-9]+[eE][-+]?[0-9]+$", "-+0123456789"),
-    ("tag:yaml.org,2002:float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
-):
-    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
-
-
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be a text", key_node.start_mark)
-        if key_node.value in found:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key_node.value!r} is there twice", key_node.start_mark
-            )
-        found[key_node.value] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-_Loader.yaml_constructors = {
-    tag: maker
-    for tag, maker in yaml.SafeLoader.yaml_constructors.items()
-    if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "seq", "str")
-}
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

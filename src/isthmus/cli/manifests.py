@@ -41,10 +41,11 @@ def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
 
     if len(text) > _MAX_BYTES:
         raise TooLarge(f"{where} is larger than {_MAX_BYTES >> 20} MiB; a manifest is not the place for data")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    _check_depth(text, where, loader)
+    from isthmus._kit.plain_yaml import PlainLoader, check_events
+
     try:
-        documents = list(yaml.load_all(text, Loader=loader))
+        check_events(text, _MAX_DEPTH)
+        documents = list(yaml.load_all(text, Loader=PlainLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Invalid(f"{where} cannot be read: {' '.join(str(error).split())}") from None
     found: list[dict[str, Any]] = []
@@ -59,20 +60,3 @@ def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
                 raise Invalid(f"{where} holds something that is not an object with a kind and metadata")
             found.append(item)
     return found
-
-
-def _check_depth(text: bytes, where: str, loader: Any) -> None:
-    """Deep nesting and aliases (a few lines that unfold into gigabytes) are attacks, not manifests."""
-    import yaml
-
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=loader):
-            if isinstance(event, yaml.events.AliasEvent):
-                raise Invalid(f"{where} uses a YAML alias (*{event.anchor}); write the value out")
-            depth += isinstance(event, yaml.events.CollectionStartEvent)
-            depth -= isinstance(event, yaml.events.CollectionEndEvent)
-            if depth > _MAX_DEPTH:
-                raise Invalid(f"{where} is nested more than {_MAX_DEPTH} deep; that is no manifest")
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Invalid(f"{where} cannot be read: {' '.join(str(error).split())}") from None

@@ -55,8 +55,19 @@ Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In eve
 Labels = Annotated[
     str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Such as project=mri,stage!=test.")
 ]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=complete_jobs)]
-JobNames = Annotated[list[str], typer.Argument(metavar="JOB…", help="Names of jobs.", autocompletion=complete_jobs)]
+
+
+def job_name(text: str) -> str:
+    """The name of a job, also as `-o name` writes it: job/NAME."""
+    return text.removeprefix("job/").removeprefix("jobs/")
+
+
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=complete_jobs, parser=job_name)
+]
+JobNames = Annotated[
+    list[str], typer.Argument(metavar="JOB…", help="Names of jobs.", autocompletion=complete_jobs, parser=job_name)
+]
 
 _said = Globals()
 

@@ -194,9 +194,10 @@ class _Run:
                 if status.get("phase") not in _WAITING or self._done.is_set() or self._heard:
                     said = said if status.get("phase") in _WAITING else ""
                     continue
-                why = str(status.get("message") or f"is {str(status.get('phase')).lower()}")
+                message = str(status.get("message") or "")
+                why = f"waits: {message}" if message else f"is {str(status.get('phase')).lower()}"
                 if why != said and not self._options.quiet:
-                    say(f"job {self._job.name} waits: {why}")
+                    say(f"job {self._job.name} {why}")
                 said = why
         except IsthmusError as error:
             if not self._done.is_set() and not self._options.quiet:

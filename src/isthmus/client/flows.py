@@ -191,19 +191,15 @@ def apply(place: Place, namespace: str | None, obj: Mapping[str, Any]) -> Flow[t
     name = (obj.get("metadata") or {}).get("name")
     if not name:
         return (yield from ask(requests.create(place, namespace, obj))), "created"
-    for _ in range(_TRIES):
-        try:
-            present = yield from ask(requests.get(place, namespace, name))
-        except errors.NotFound:
-            try:
-                return (yield from ask(requests.create(place, namespace, obj))), "created"
-            except errors.AlreadyExists:
-                continue
-        change = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "status")}
-        changed = yield from ask(requests.patch(place, namespace, name, change))
-        same = _version(changed) == _version(present)
-        return changed, "unchanged" if same else "configured"
-    raise errors.Conflict(f"{place.kind} {name!r} comes and goes; somebody else is changing it at the same time")
+    try:
+        before = _version((yield from ask(requests.get(place, namespace, name))))
+    except errors.NotFound:
+        before = None
+    wanted = {"apiVersion": place.api_version, "kind": place.kind, **obj}
+    after = yield from ask(requests.apply(place, namespace, name, wanted))
+    if before is None:
+        return after, "created"
+    return after, "unchanged" if _version(after) == before else "configured"
 
 
 def _version(obj: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from .places import JOBS, Place
 Object = dict[str, Any]
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 _SEGMENT_SAFE = "-._~:@"
 
 
@@ -114,6 +115,12 @@ def patch(place: Place, namespace: str | None, name: str, change: Mapping[str, A
     """A merge patch: it states what is wanted, so it may be repeated."""
     body = encode(change)
     return Request("PATCH", path_of(place, namespace, name), (), body, MERGE_PATCH, repeatable=True)
+
+
+def apply(place: Place, namespace: str | None, name: str, obj: Mapping[str, Any]) -> Request:
+    """Server-side apply: create the object or bring it to this, taking away what was applied before and is gone."""
+    query = _query(fieldManager="isthmus", force="true")
+    return Request("PATCH", path_of(place, namespace, name), query, encode(obj), APPLY_PATCH, repeatable=True)
 
 
 def delete(place: Place, namespace: str | None, name: str, propagation: str | None = None) -> Request:

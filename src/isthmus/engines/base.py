@@ -6,7 +6,8 @@ A driver validates cheaply, never sleeps and never retries in hiding. Its every 
   called again after a crash, a lost reply or a time-out, and never starts a second run.
 - **observe** answers `None` only when the engine answered and has no such run. When it could not find out, it
   raises `SiteUnavailable`: unknown is not gone.
-- **cancel** asks for the end and returns; the end is seen by observing.
+- **cancel** asks for the end and returns; the end is seen by observing. A run that the engine does not know is barred
+  where the engine can: a submission that is still on its way must not start it afterwards.
 - **changes** yields ids whose observation may be new. It may yield too many, and never too few for longer than
   the driver's own interval; on opening it yields every run the engine knows.
 

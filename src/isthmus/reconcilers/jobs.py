@@ -86,10 +86,7 @@ class JobReconciler:
         now = self._now()
         if job.spec.intent is Intent.CANCEL:
             self._index.unready(job.uid)
-            await self._end(
-                record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, "Cancelled", "cancelled before it started", now)
-            )
-            return DONE
+            return await self._cancelled_early(record, job)
         if job.spec.intent is Intent.HOLD:
             self._index.unready(job.uid)
             return await self._wait(record, job, lifecycle.waiting(job, "Held", "held; isthmus release lets it go on"))
@@ -114,6 +111,11 @@ class JobReconciler:
             return Result(requeue_after=min(delay, 3600))
         self._index.ready(job.uid, self._index.demand(record), job.spec.priority)
         return self._at_deadline(job)
+
+    async def _cancelled_early(self, record: Record, job: Job) -> Result:
+        told = "cancelled before it started"
+        await self._end(record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, "Cancelled", told, self._now()))
+        return DONE
 
     async def _wait(self, record: Record, job: Job, status: JobStatus) -> Result:
         if status != job.status:
@@ -152,12 +154,9 @@ class JobReconciler:
             # A run that is not there yet may still be on its way from a control plane that lost the lead: bar it.
             self._leadership.check()
             await engine.cancel(job.run_id, grace=0)
-            if await engine.observe(job.run_id) is None:
-                status = lifecycle.gave_up(
-                    job, JobPhase.CANCELLED, "Cancelled", "cancelled before it started", self._now()
-                )
-                await self._end(record, job, status)
-            return DONE
+            if seen := await engine.observe(job.run_id):
+                return await self._seen(record, job, engine, seen)
+            return await self._cancelled_early(record, job)
         tenant = self._tenants.get(Key(TENANT.name, "", job.namespace))
         try:
             run = run_of(job, Tenant.model_validate(tenant.obj) if tenant else None)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,11 +32,29 @@ REFUSAL = (
 class Listener(uvicorn.Server):
     """An HTTP server whose connections may or may not begin with TLS."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext, *, plain: bool) -> None:
+    def __init__(
+        self, config: uvicorn.Config, tls: ssl.SSLContext, *, plain: bool, stopping: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._tls, self._plain = tls, plain
+        self._tls, self._plain, self._stopping = tls, plain, stopping
         self._accepting: asyncio.Task[None] | None = None
         self._greetings: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop in order on SIGINT and SIGTERM; uvicorn's own way would end the process before it is tidied up."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _asked_to_stop(self) -> None:
+        self.force_exit = self.should_exit  # asked twice: do not wait for requests under way
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept."""
@@ -44,10 +65,11 @@ class Listener(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, then let what is under way end."""
+        """Accept no more, end the streams that would never end by themselves, let what is under way end."""
         for task in (self._accepting, *self._greetings):
             if task is not None:
                 task.cancel()
+        self._stopping()
         await super().shutdown(sockets)
 
     async def _accept(self, listener: socket.socket) -> None:

@@ -109,7 +109,8 @@ async def _serve(
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    server = Listener(config, identity.context, plain=settings.insecure or _is_loopback(settings.host))
+    plain = settings.insecure or _is_loopback(settings.host)
+    server = Listener(config, identity.context, plain=plain, stopping=app.close)
     leadership = Leadership() if settings.store else Sole()
 
     async def lead() -> None:

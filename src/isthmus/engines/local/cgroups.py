@@ -51,6 +51,8 @@ class Group:
     peak: str = ""
     cpu: str = ""
     kill: str = ""
+    leave_homes: bool = True
+    """Whether the folders above stay when the run is over: in version 2 they carry settings."""
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the run's spec."""
@@ -74,6 +76,9 @@ def detect(name: str, system: Path = Path("/"), *, superuser: bool) -> Cgroups:
         for controller, base in v1_bases(mounts, own).items()
         if (home := _make_home(base / name)) is not None
     }
+    for home in homes.values():
+        with contextlib.suppress(OSError):
+            home.rmdir()  # made again by each run: a platform that is gone leaves nothing behind
     if "memory" in homes or "cpu" in homes:
         return Cgroups(1, homes)
     for base in v2_bases(mounts, own, superuser=superuser):
@@ -189,6 +194,7 @@ def plan(cgroups: Cgroups, run_id: str, *, milli_cpus: int, memory_bytes: int, m
             oom=f"{memory}/memory.oom_control" if memory else "",
             peak=f"{memory}/memory.max_usage_in_bytes" if memory else "",
             cpu=f"{cpu}/cpuacct.usage" if cpu else "",
+            leave_homes=False,
         )
     group = folders[0]
     if "cpu" in places:
@@ -211,13 +217,22 @@ def plan(cgroups: Cgroups, run_id: str, *, milli_cpus: int, memory_bytes: int, m
 def create(group: Group) -> None:
     """Make the groups and set the limits."""
     for folder in group.folders:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        _make(Path(folder))
     for path, value, required in group.writes:
         try:
             _write(Path(path), value)
         except OSError:
             if required:
                 raise
+
+
+def _make(folder: Path) -> None:
+    for _ in range(50):
+        # The run before us may just be taking the folder above away.
+        with contextlib.suppress(FileNotFoundError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def enter(group: Group) -> None:
@@ -245,6 +260,8 @@ def remove(group: Group) -> None:
     for folder in group.folders:
         with contextlib.suppress(OSError):
             Path(folder).rmdir()
+            if not group.leave_homes:
+                Path(folder).parent.rmdir()
 
 
 def oom_kills(group: Group) -> int:

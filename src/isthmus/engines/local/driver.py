@@ -41,7 +41,7 @@ from .isolation import Sandbox, closed_parent, find_sandbox, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
 from .logs import LogWatcher, read_at, size_of
-from .observing import free_work, is_over, look, settle
+from .observing import free_work, is_over, look, look_and_settle, settle
 from .processes import open_pidfd
 from .settings import LocalSettings
 from .staging import Contents, Staging, clear_abandoned
@@ -255,7 +255,10 @@ class LocalEngine:
         """What its folder says of a run."""
         folder = self._folder(run_id)
         try:
-            return look(folder) if folder else None
+            seen = look(folder) if folder else None
+            if folder and seen is not None and seen.state is RunState.UNKNOWN:
+                seen = await asyncio.to_thread(look_and_settle, folder)
+            return seen
         except OSError as error:
             raise SiteUnavailable(f"The folder of run {run_id} cannot be read: {error}.") from error
 
@@ -264,9 +267,9 @@ class LocalEngine:
         return self._follower.subscribe()
 
     async def cancel(self, run_id: str, *, grace: float = 5.0) -> None:
-        """Leave word for the supervisor and wake it. A run that was prepared and not started never will be."""
+        """Leave word for the supervisor and wake it. A run that is not known, or not started, never will be."""
         folder = self._folder(run_id)
-        if folder is None or not folder.path.exists() or folder.ended.exists():
+        if folder is None or folder.ended.exists():
             return
         try:
             await asyncio.to_thread(self._cancel, folder, grace)
@@ -275,6 +278,8 @@ class LocalEngine:
         self._follower.follow(run_id)
 
     def _cancel(self, folder: RunFolder, grace: float) -> None:
+        # The folder alone keeps a submission that is still on its way from being carried out.
+        folder.path.mkdir(mode=0o700, exist_ok=True)
         if not folder.cancel.exists():
             write_record(folder.cancel, {"grace": grace})
         started = read_record(folder.started)

@@ -15,6 +15,7 @@ from .collecting import remove_tree
 from .layout import RunFolder, read_record, write_record
 from .processes import boot_id, is_alive, marked_with, send
 
+_KILL_ROUNDS = 100
 _LOST = {
     EndReason.NODE_LOST: "The machine was restarted while the job ran.",
     EndReason.SUPERVISOR_LOST: "The process that watched over the job was killed; the job was ended with it.",
@@ -23,7 +24,10 @@ _LOST = {
 
 
 def look(folder: RunFolder) -> Observation | None:
-    """What is known of a run; None: there is none, or it was prepared and never started."""
+    """What its folder says of a run; None: there is none, or it was prepared and never started.
+
+    Unknown: it was started, nobody watches over it, and no end is written. `look_and_settle` finds out.
+    """
     if (ended := read_record(folder.ended)) is not None:
         return _over(folder, ended)
     started = read_record(folder.started)
@@ -35,16 +39,23 @@ def look(folder: RunFolder) -> Observation | None:
     # It may have ended between the two looks.
     if (ended := read_record(folder.ended)) is not None:
         return _over(folder, ended)
-    same_boot = started.get("boot") == boot_id()
-    if not settle(folder, EndReason.SUPERVISOR_LOST if same_boot else EndReason.NODE_LOST):
-        # Somebody else settles it just now, or the supervisor has the lock and is about to end.
-        return Observation(RunState.UNKNOWN, str(started.get("pid", "")), _moment(started.get("at")))
-    return _over(folder, read_record(folder.ended) or {})
+    return Observation(RunState.UNKNOWN, str(started.get("pid", "")), _moment(started.get("at")))
+
+
+def look_and_settle(folder: RunFolder) -> Observation | None:
+    """As `look`; the end of a run that nobody watches over any more is written. May take a moment."""
+    seen = look(folder)
+    if seen is None or seen.state is not RunState.UNKNOWN:
+        return seen
+    same_boot = (read_record(folder.started) or {}).get("boot") == boot_id()
+    # If it cannot be settled, somebody else is just about it.
+    settle(folder, EndReason.SUPERVISOR_LOST if same_boot else EndReason.NODE_LOST)
+    return look(folder)
 
 
 def is_over(folder: RunFolder) -> bool:
-    """Whether nothing of the run can be running any more."""
-    seen = look(folder)
+    """Whether nothing of the run can be running any more. May take a moment."""
+    seen = look_and_settle(folder)
     return seen is None or seen.state is RunState.ENDED
 
 
@@ -68,7 +79,11 @@ def _end_remains(folder: RunFolder) -> None:
     spec = read_record(folder.spec) or {}
     if spec.get("cgroup"):
         group = cgroups.Group.from_json(spec["cgroup"])
-        cgroups.kill(group)
+        for _ in range(_KILL_ROUNDS):
+            cgroups.kill(group)
+            if not cgroups.members(group):
+                break
+            time.sleep(0.01)
         cgroups.remove(group)
     if spec and not spec["sandboxed"]:
         send(marked_with(f"ISTHMUS_RUN_ID={folder.run_id}".encode()), signal.SIGKILL)

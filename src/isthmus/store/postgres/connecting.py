@@ -90,8 +90,8 @@ def _options(settings: StoreSettings) -> dict[str, Any]:
             "application_name": "isthmus",
             "search_path": settings.schema,
             "lock_timeout": str(int(settings.lock_wait * 1000)),
-            # A replica that froze in a transaction must not hold the others up.
-            "idle_in_transaction_session_timeout": "10000",
+            # A replica that froze in a transaction must not hold the others up: it is put out before they give up.
+            "idle_in_transaction_session_timeout": str(int(settings.lock_wait * 800)),
         },
     }
 
