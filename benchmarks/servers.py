@@ -80,7 +80,10 @@ def isthmus() -> Iterator[Server]:
         try:
             wait_for(f"http://127.0.0.1:{port}/readyz", process)
             token = (data / "admin.token").read_text().strip()
-            yield Server(f"http://127.0.0.1:{port}", token, data, process)
+            server = Server(f"http://127.0.0.1:{port}", token, data, process)
+            while server.request("/apis/isthmus.dev/v1/sites/local")["status"]["phase"] != "Ready":
+                time.sleep(0.05)
+            yield server
         finally:
             process.terminate()
             process.wait(30)
