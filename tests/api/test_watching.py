@@ -228,3 +228,25 @@ def test_a_stopping_server_ends_every_stream(tmp_path: Any, platform: Any) -> No
         eventually(lambda: len(other.context.lifelines) == 1)
         other.stop()
         assert watch.next() is None
+
+
+def test_server_sent_events_resume_by_their_id(member: httpx.Client) -> None:
+    def events(seconds: int, **headers: str) -> list[dict[str, str]]:
+        params = {"watch": "1", "timeoutSeconds": str(seconds)}
+        answer = member.get(JOBS, params=params, headers={"Accept": "text/event-stream", **headers})
+        assert answer.headers["content-type"] == "text/event-stream"
+        blocks = [block for block in answer.text.split("\n\n") if block]
+        return [dict(line.partition(": ")[::2] for line in block.splitlines()) for block in blocks]
+
+    def told(found: list[dict[str, str]]) -> list[tuple[str, str]]:
+        named = [(event["event"], json.loads(event["data"])["metadata"]["name"]) for event in found]
+        return [(kind, name) for kind, name in named if name.startswith("sse-")]
+
+    before = member.get(JOBS, params={"limit": "1"}).json()["metadata"]["resourceVersion"]
+    member.post(JOBS, json=job("sse-1")).raise_for_status()
+    first = events(1, **{"Last-Event-ID": before})
+    assert told(first) == [("added", "sse-1")]
+    member.post(JOBS, json=job("sse-2")).raise_for_status()
+    member.delete(f"{JOBS}/sse-1").raise_for_status()
+    assert told(events(1, **{"Last-Event-ID": first[-1]["id"]})) == [("added", "sse-2"), ("deleted", "sse-1")]
+    assert ("added", "sse-2") in told(events(1))

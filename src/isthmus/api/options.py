@@ -117,7 +117,8 @@ def delete_options(raw: bytes, body: Mapping[str, Any]) -> DeleteOptions:
     dry = body.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
     if not isinstance(dry, list) or len(dry) > 1:
         raise Invalid("dryRun must be [All] or be left out", causes=(Cause("dryRun", "must be [All]"),))
-    preconditions = body.get("preconditions") or {}
+    preconditions = body.get("preconditions")
+    preconditions = {} if preconditions is None else preconditions
     if not isinstance(preconditions, dict):
         raise Invalid("preconditions must be an object", causes=(Cause("preconditions", "must be an object"),))
     uid = preconditions.get("uid")

@@ -1,7 +1,11 @@
-"""Watching: changes as they happen, one JSON line each.
+"""Watching: changes as they happen, one JSON line each, or as server-sent events for browsers.
 
 The line of a change is encoded once and shared by all watchers that want whole objects. A stream ends when its
 lifeline does, and with an ERROR line when the store says that the reader is too slow or started too far back.
+
+With `Accept: text/event-stream` each change is an event named `added`, `modified` or `deleted`, whose id is the
+version: a browser that reconnects sends it as Last-Event-ID and misses nothing. Bookmarks keep the id young and the
+connection alive.
 """
 
 from __future__ import annotations
@@ -18,39 +22,73 @@ from isthmus.errors import IsthmusError
 from isthmus.store.base import Change, EventType, Record
 
 from .calls import Call
-from .options import ListOptions
+from .options import ListOptions, version_in
 from .requests import lifeline
 from .responses import JSON_HEADER, status_of
+from .streams import EVENT_STREAM, KEEP_ALIVE_SECONDS, event
 from .tables import META_V1, Form, partial_metadata, table
 
 BOOKMARK_SECONDS = 30.0
 DEFAULT_SECONDS = 1800.0
-_START = {"type": "http.response.start", "status": 200, "headers": [JSON_HEADER, (b"cache-control", b"no-store")]}
+_NO_STORE = (b"cache-control", b"no-store")
+_START = {"type": "http.response.start", "status": 200, "headers": [JSON_HEADER, _NO_STORE]}
+_START_EVENTS = {**_START, "headers": [(b"content-type", EVENT_STREAM.encode()), _NO_STORE]}
 
 
 async def watch(call: Call, options: ListOptions) -> None:
     """Send changes until one side has enough."""
+    if EVENT_STREAM.encode() in call.header(b"accept"):
+        since = version_in(call.header(b"last-event-id").decode("latin-1")) or options.version or None
+        await _send(call, options, since, KEEP_ALIVE_SECONDS, _START_EVENTS, _event_encoder(call), _error_event)
+    else:
+        bookmarks = BOOKMARK_SECONDS if options.bookmarks else None
+        await _send(call, options, options.version or None, bookmarks, _START, _encoder(call, options), _error_line)
+
+
+async def _send(
+    call: Call,
+    options: ListOptions,
+    since: int | None,
+    bookmarks: float | None,
+    start: dict[str, Any],
+    encode: Callable[[Change], bytes],
+    encode_error: Callable[[IsthmusError], bytes],
+) -> None:
     # Spread, so that many watchers that began together do not all come back together.
     seconds = options.timeout or DEFAULT_SECONDS * (1 + random.random())  # noqa: S311
-    encode = _encoder(call, options)
-    since = options.version or None
-    bookmarks = BOOKMARK_SECONDS if options.bookmarks else None
     send = call.send
     async with (
         call.context.store.watch(call.query(options), since=since, bookmarks=bookmarks) as changes,
         lifeline(call.scope, call.receive, call.context, call.caller, seconds),
     ):
         # The headers go out at once: clients wait for them before they believe in the watch.
-        await send(_START)
+        await send(start)
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
             async for change in changes:
                 lines = b"".join([encode(change), *map(encode, changes.ready())])
                 await send({"type": "http.response.body", "body": lines, "more_body": True})
         except IsthmusError as error:
-            line = orjson.dumps({"type": "ERROR", "object": status_of(error)}) + b"\n"
-            await send({"type": "http.response.body", "body": line, "more_body": True})
+            await send({"type": "http.response.body", "body": encode_error(error), "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _error_line(error: IsthmusError) -> bytes:
+    return orjson.dumps({"type": "ERROR", "object": status_of(error)}) + b"\n"
+
+
+def _error_event(error: IsthmusError) -> bytes:
+    return event(status_of(error), "error")
+
+
+def _event_encoder(call: Call) -> Callable[[Change], bytes]:
+    convert = call.target.view.convert or (lambda record: record)
+
+    def encode(change: Change) -> bytes:
+        data = convert(change.record).data if change.record else b"{}"
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (change.version, change.type.lower().encode(), data)
+
+    return encode
 
 
 class _Encoder:

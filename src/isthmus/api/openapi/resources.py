@@ -67,7 +67,7 @@ def parameter(given: Parameter) -> dict[str, Any]:
     }
     if given.enum:
         schema["enum"] = list(given.enum)
-    if given.place == "path" and not given.pattern and given.name in ("name", "namespace"):
+    if given.place == "path" and not given.pattern and given.name == "name":
         schema["pattern"] = NAME_PATTERN
     found: dict[str, Any] = {"name": given.name, "in": given.place, "description": given.description, "schema": schema}
     return found | {"required": True} if given.place == "path" else found
