@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -26,6 +27,7 @@ from isthmus.config.server import ServerSettings
 from isthmus.engines.local.settings import LocalSettings
 from isthmus.resources import states
 from isthmus.resources.kinds import KINDS, Kind
+from isthmus.resources.schemas import json_schema
 from isthmus.runtime.leading import LeaderSettings
 from isthmus.store.settings import StoreSettings
 
@@ -42,7 +44,12 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "errors.md": errors_page(),
         HERE / "reference" / "cli.md": cli_page(),
     }
-    return {path: NOTE + text.rstrip() + "\n" for path, text in made.items()}
+    written = {path: NOTE + text.rstrip() + "\n" for path, text in made.items()}
+    for kind in KINDS.values():
+        if kind.served and kind.group:
+            schema = json.dumps(json_schema(kind), indent=2, sort_keys=True)
+            written[HERE / "reference" / "schemas" / f"{kind.singular}.json"] = schema + "\n"
+    return written
 
 
 # Kinds

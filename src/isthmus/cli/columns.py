@@ -21,7 +21,7 @@ def run_time(job: Object) -> str:
         return ""
     end = parse_timestamp(status["finishedAt"]) if status.get("finishedAt") else utcnow()
     seconds = max(0.0, (end - parse_timestamp(status["startedAt"])).total_seconds())
-    return format_duration(round(seconds, 1) if seconds < 1 else seconds)
+    return format_duration(seconds)
 
 
 def ending(job: Object) -> str:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from isthmus.client.sync import Client
 
 _PHASES = ("Pending", "Placed", "Queued", "Running", "Finishing", "Succeeded", "Failed", "Cancelled")
+_NO_ELEMENTS = "!isthmus.dev/array"
 
 
 def jobs(
     phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as Running.")] = None,
     selector: Labels = None,
     limit: Annotated[int, typer.Option(min=0, help="Show only the newest so many; 0 shows all.")] = 50,
+    elements: Annotated[bool, typer.Option("--elements", "-e", help="Also the elements of arrays.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on with every change until Ctrl-C.")] = False,
     everywhere: Everywhere = False,
     namespace: Namespace = None,
@@ -39,17 +41,21 @@ def jobs(
       isthmus jobs
       isthmus jobs --phase Running
       isthmus jobs -o wide --limit 0
+      isthmus jobs -e -l isthmus.dev/array=sweep
       isthmus jobs -w
     """
     wanted = _phase(phase)
     form = format_of(output)
+    if not elements:
+        selector = f"{selector},{_NO_ELEMENTS}" if selector else _NO_ELEMENTS
     fields = f"status.phase={wanted}" if wanted else None
     with client_for(url, token, namespace) as client:
         if watch:
             _watch(client, selector, fields, everywhere, form)
             return
         found = client.list("jobs", labels=selector, fields=fields, everywhere=everywhere)
-    found.sort(key=lambda job: str(job["metadata"].get("creationTimestamp") or ""))
+    # Uids sort by birth, also within a second.
+    found.sort(key=lambda job: (str(job["metadata"].get("creationTimestamp") or ""), str(job["metadata"].get("uid"))))
     shown = found[-limit:] if limit else found
     if not shown and form in (Format.TABLE, Format.WIDE):
         say("there are no jobs" + (f" in phase {wanted}" if wanted else "; start one with `isthmus run -- COMMAND`"))
