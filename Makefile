@@ -1,10 +1,11 @@
 # Two commands matter: `make up` (a running platform) and `make test` (every check, the same as in CI).
-# The environment lives in .venv; it is made again when pyproject.toml changes.
+# The environment lives in .venv, brought up to date when pyproject.toml changes. Checks use the exact versions of
+# .ci/constraints.txt, so that they say the same everywhere.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-$(shell sha256sum pyproject.toml | cut -c1-12)
+STAMP := $(VENV)/.installed-$(shell cat pyproject.toml .ci/constraints.txt | sha256sum | cut -c1-12)
 SHELL := /bin/bash
 
 .PHONY: help up down test check format lint types layers unit system bench docs clean
@@ -51,6 +52,6 @@ $(VENV)/.up: pyproject.toml
 	@test -x $(BIN)/isthmus && $(BIN)/isthmus version >/dev/null 2>&1 || $(SHELL) .ci/environment $(PYTHON) $(VENV) -e ".[postgres]"
 	@touch $@
 
-$(STAMP): pyproject.toml
-	@$(SHELL) .ci/environment $(PYTHON) $(VENV) -e ".[postgres]" --group dev
+$(STAMP): pyproject.toml .ci/constraints.txt
+	@$(SHELL) .ci/environment $(PYTHON) $(VENV) -e ".[postgres]" --group dev -c .ci/constraints.txt
 	@rm -f $(VENV)/.installed-*; touch $@ $(VENV)/.up

@@ -12,14 +12,14 @@ JOBS = "/apis/isthmus.dev/v1/namespaces/default/jobs"
 CREATE = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-wrk.body = '{"apiVersion":"isthmus.dev/v1","kind":"Job","metadata":{"generateName":"b-"},"spec":{"command":["true"],"intent":"Hold"}}'
+wrk.body = '{"kind":"Job","metadata":{"generateName":"b-"},"spec":{"command":["true"],"intent":"Hold"}}'
 """
 
 
 def run(seconds: int) -> Section:
     section = Section(
         "Reads",
-        "500 keep-alive clients (wrk). The baseline is a Starlette endpoint that returns the same bytes, under the same "
+        "500 keep-alive clients (wrk). The baseline is a Starlette endpoint that returns the same bytes, under "
         "uvicorn with uvloop and httptools; it checks no token and reads no store.",
     )
     with isthmus() as server:

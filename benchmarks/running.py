@@ -21,7 +21,7 @@ def run(seconds: int) -> Section:
     section = Section(
         "Running one job",
         "The command line against a server that is up, in an empty folder: a new process of `isthmus`, the job sent, "
-        "started in its sandbox, its output followed, its exit code returned. Beside it the job's own way from accepted "
+        "started in its sandbox, its output followed, its exit code returned. Beside it the way from accepted "
         "to started.",
     )
     with isthmus() as server, tempfile.TemporaryDirectory() as folder:
@@ -33,7 +33,9 @@ def run(seconds: int) -> Section:
         over50, over99 = _at(ours, 0.5) - _at(plain, 0.5), _at(ours, 0.99) - _at(plain, 0.99)
         base = f"`true` {_at(plain, 0.5):.1f} ms, `python -c pass` {_at(python, 0.5):.1f} ms"
         told = f"p50 +{over50:.0f} ms, p99 +{over99:.0f} ms"
-        section.figures.append(Figure("`isthmus run -- true` over `true`", told, base, None, "p50 150 ms", over50 <= 150))
+        section.figures.append(
+            Figure("`isthmus run -- true` over `true`", told, base, None, "p50 150 ms", over50 <= 150)
+        )
         started = _accepted_to_started(server, count)
         told = f"p50 {_at(started, 0.5):.1f} ms, p99 {_at(started, 0.99):.1f} ms"
         section.figures.append(Figure("accepted to started", told, "", None, "p50 20 ms", _at(started, 0.5) <= 20))

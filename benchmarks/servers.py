@@ -25,7 +25,8 @@ body = open(sys.argv[1], "rb").read()
 async def endpoint(request):
     return Response(body, media_type="application/json")
 app = Starlette(routes=[Route("/bare", endpoint)])
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error", access_log=False, http="httptools", loop="uvloop")
+fast = {"http": "httptools", "loop": "uvloop", "log_level": "error", "access_log": False}
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), **fast)
 """
 
 

@@ -40,13 +40,20 @@ async def _measure(server: Server) -> list[float]:
     reader, writer = await _connect(server)
     for number in range(CHANGES):
         name = f"w-{number}"
-        job = {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"command": ["true"], "intent": "Hold"}}
+        job = {
+            "apiVersion": "isthmus.dev/v1",
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": {"command": ["true"], "intent": "Hold"},
+        }
         body = json.dumps(job).encode()
         head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         header = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(line.split(b":")[1]) for line in header.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        length = next(
+            int(line.split(b":")[1]) for line in header.lower().split(b"\r\n") if line.startswith(b"content-length")
+        )
         await reader.readexactly(length)
         answered[name] = time.perf_counter()
         await asyncio.sleep(PAUSE)
