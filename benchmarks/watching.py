@@ -46,21 +46,30 @@ def _measure(server: Server) -> list[float]:
     creating = threading.Thread(target=_create, args=(server, sent))
     creating.start()
     # Only noted while it runs, and read afterwards, so that reading one line does not hold up the next.
-    noted: list[tuple[float, bytes]] = []
+    noted: dict[int, list[tuple[float, bytes]]] = {}
     quiet_since = time.monotonic()
     while creating.is_alive() or time.monotonic() - quiet_since < 2:
         for key, _ in ready.select(0.2):
             assert isinstance(key.fileobj, socket.socket)
-            noted.append((time.perf_counter(), key.fileobj.recv(1 << 20)))
+            noted.setdefault(key.fd, []).append((time.perf_counter(), key.fileobj.recv(1 << 20)))
             quiet_since = time.monotonic()
     creating.join()
     for key in list(ready.get_map().values()):
         assert isinstance(key.fileobj, socket.socket)
         key.fileobj.close()
-    arrived = [(moment, name.decode()) for moment, data in noted for name in ADDED.findall(data)]
+    arrived = [found for pieces in noted.values() for found in _lines(pieces)]
     if len(arrived) != WATCHERS * CHANGES:
         raise RuntimeError(f"{len(arrived)} deliveries instead of {WATCHERS * CHANGES}")
     return sorted((moment - sent[name]) * 1000 for moment, name in arrived)
+
+
+def _lines(pieces: list[tuple[float, bytes]]) -> list[tuple[float, str]]:
+    """The names in the lines of one watcher, each with the moment its line was complete."""
+    found, rest = [], b""
+    for moment, data in pieces:
+        *lines, rest = (rest + data).split(b"\n")
+        found += [(moment, match[1].decode()) for line in lines if (match := ADDED.search(line))]
+    return found
 
 
 def _create(server: Server, sent: dict[str, float]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,3 +81,15 @@ def test_a_leader_that_was_paused_wakes_up_and_does_nothing(pair: tuple[ServerPr
         assert second.output(name) == "ran\n"
     eventually(lambda: not leading(first))
     assert leading(second)
+
+
+def test_files_sent_to_one_are_there_for_the_other(pair: tuple[ServerProcess, ServerProcess], tmp_path: Path) -> None:
+    _, second = pair
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "input").write_text("sent along")
+    environment = {**os.environ, "ISTHMUS_URL": second.url, "ISTHMUS_TOKEN": second.token}
+    words = [sys.executable, "-m", "isthmus.cli", "run", "--output-files", "copy", "--", "cp", "input", "copy"]
+    done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (work / "copy").read_text() == "sent along"

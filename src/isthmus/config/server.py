@@ -33,6 +33,8 @@ class ServerSettings:
     """Port to listen on; 0 takes any free one."""
     store: str | None = None
     """`postgresql://…`; none means SQLite in the data folder."""
+    shared_files: Path | None = None
+    """Folder of uploaded files and outputs that several control planes share. None: in the data folder."""
     tls_certificate: Path | None = None
     """PEM file with the certificate chain. None: the instance makes an authority and a certificate of its own."""
     tls_key: Path | None = None
@@ -54,7 +56,7 @@ class ServerSettings:
     @property
     def files(self) -> Path:
         """Where uploaded files and outputs lie."""
-        return self.data / "files"
+        return self.shared_files or self.data / "files"
 
     @property
     def sites(self) -> Path:

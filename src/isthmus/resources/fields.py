@@ -28,8 +28,8 @@ def _cpus(value: Any) -> Any:
 
 def _memory(value: Any) -> Any:
     if isinstance(value, str | int) and not isinstance(value, bool):
-        if not 0 < parse_bytes(value) <= 2**60:
-            raise ValueError("must be more than 0 and at most 1024Pi")
+        if not 4 * 2**20 <= parse_bytes(value) <= 2**60:
+            raise ValueError(f"must be at least 4Mi and at most 1024Pi; did you mean {value}Mi or {value}Gi?")
         return str(value).strip()
     return value
 

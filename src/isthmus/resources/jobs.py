@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -203,16 +203,13 @@ class JobSpec(Model):
     intent: Intent = Intent.RUN
     ttl_after_finished: Duration | None = Field(default=None, description="delete the job this long after its end")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _what_to_run(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            command, script = data.get("command"), data.get("script")
-            if (command is None) == (script is None):
-                raise ValueError("give exactly one of command (a list of words) and script (a text)")
-            if command is not None and data.get("args"):
-                raise ValueError("args belong to a script; append them to command")
-        return data
+    @model_validator(mode="after")
+    def _what_to_run(self) -> JobSpec:
+        if (self.command is None) == (self.script is None):
+            raise ValueError("give exactly one of command (a list of words) and script (a text)")
+        if self.command is not None and self.args:
+            raise ValueError("args belong to a script; append them to command")
+        return self
 
     @field_validator("command")
     @classmethod

@@ -176,6 +176,7 @@ TOKEN = Kind(
         _AGE,
     ),
     fields=("spec.user", "spec.role"),
+    has_status=False,
     description="A bearer credential; the object holds only its hash.",
 )
 EVENT = Kind(

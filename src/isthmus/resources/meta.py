@@ -33,8 +33,10 @@ def _normal_time(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     moment = parse_timestamp(value)
-    # Times that we wrote ourselves are in this form already; they are read far more often than others.
-    return value if len(value) == 24 and value[19] == "." and value[-1] == "Z" else timestamp(moment)
+    # Times that we wrote ourselves (to the second, or to the millisecond) stay as they are: they are read far more
+    # often than others, and whoever compares objects must see no difference.
+    ours = value[-1] == "Z" and value[10] == "T" and (len(value) == 20 or (len(value) == 24 and value[19] == "."))
+    return value if ours else timestamp(moment)
 
 
 Time = Annotated[

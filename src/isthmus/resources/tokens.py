@@ -35,18 +35,11 @@ class TokenSpec(Model):
     description: str = Field(default="", max_length=1024)
 
 
-class TokenStatus(Model):
-    """What was seen."""
-
-    last_used_at: Time | None = None
-
-
 class Token(Resource):
     """A bearer credential."""
 
     kind: Literal["Token"] = "Token"
     spec: TokenSpec
-    status: TokenStatus = Field(default_factory=TokenStatus)
 
 
 def new_secret(name: str | None = None) -> tuple[str, str, str]:

@@ -84,6 +84,10 @@ class Ledger:
         if not self._counts[tenant]:
             del self._counts[tenant], self._tenants[tenant]
 
+    def waits(self, uid: str) -> bool:
+        """Whether the job waits for a site."""
+        return isinstance(self._entries.get(uid), Waiting)
+
     @property
     def queues(self) -> dict[Demand, list[Order]]:
         """For each demand, the jobs that wait, in order. Not to be changed."""
@@ -101,6 +105,10 @@ class Ledger:
     def jobs_at(self, site: str) -> int:
         """How many jobs take room at a site."""
         return self._site_counts.get(site, 0)
+
+    def at(self, site: str) -> list[str]:
+        """The jobs that take room at a site, by uid. Looks at all: for rare occasions."""
+        return [e.uid for e in self._entries.values() if isinstance(e, Occupying) and e.site == site]
 
     def used(self, tenant: str) -> Room:
         """What a tenant takes, over all sites."""

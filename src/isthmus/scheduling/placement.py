@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from isthmus._kit.quantities import format_bytes, format_cpus
 from isthmus.resources.expressions import explain, matches
-from isthmus.resources.tenants import TenantSpec
+from isthmus.resources.tenants import Quota, TenantSpec
 
 from .demands import Demand, Room, parsed
 from .ledger import Ledger
@@ -76,7 +76,7 @@ def plan(ledger: Ledger, sites: Sequence[SiteView], tenants: Mapping[str, Tenant
         over = budget.exceeded(demand)
         if site is None or over:
             heapq.heappop(heads)
-            result.verdicts[demand] = _why_waiting(demand, suitable[demand], sites, tenants, over)
+            result.verdicts[demand] = _why_waiting(demand, suitable[demand], sites, tenants.get(demand.tenant), over)
             if not over:
                 _reserve(demand, suitable[demand], free)
             continue
@@ -177,28 +177,37 @@ class _Budgets:
             return None
         room, count = self._extra.get(demand.tenant, (Room(), 0))
         used = self._ledger.used(demand.tenant).plus(room).plus(demand.room)
-        if quota.jobs is not None and self._ledger.active(demand.tenant) + count + 1 > quota.jobs:
-            return f"{quota.jobs} jobs at once"
-        if quota.milli_cpus is not None and used.milli_cpus > quota.milli_cpus:
-            return f"{quota.cpus} cpus"
-        if quota.memory_bytes is not None and used.memory > quota.memory_bytes:
-            return f"{quota.memory} of memory"
-        over = next((f"{count} {name}" for name, count in quota.devices.items() if used.of(name) > count), None)
-        return over if over and any(name in quota.devices for name, _ in demand.room.devices) else None
+        return _quota_broken(quota, used, self._ledger.active(demand.tenant) + count + 1, demand.room)
+
+
+def _quota_broken(quota: Quota, used: Room, jobs: int, wanted: Room | None = None) -> str | None:
+    """Which part of a quota so much, and so many jobs, would exceed; only devices that are wanted matter."""
+    if quota.jobs is not None and jobs > quota.jobs:
+        return f"{quota.jobs} jobs at once"
+    if quota.milli_cpus is not None and used.milli_cpus > quota.milli_cpus:
+        return f"{quota.cpus} cpus"
+    if quota.memory_bytes is not None and used.memory > quota.memory_bytes:
+        return f"{quota.memory} of memory"
+    named = [name for name, _ in (wanted or used).devices if name in quota.devices]
+    return next((f"{quota.devices[name]} {name}" for name in named if used.of(name) > quota.devices[name]), None)
 
 
 def _why_waiting(
     demand: Demand,
     suitable: Sequence[SiteView],
     sites: Sequence[SiteView],
-    tenants: Mapping[str, TenantSpec],
+    tenant: TenantSpec | None,
     over: str | None,
 ) -> Verdict:
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
-        told = "; ".join(f"{site.name}: {unsuitable(demand, site, tenants.get(demand.tenant))}" for site in sites[:20])
+        told = "; ".join(f"{site.name}: {unsuitable(demand, site, tenant)}" for site in sites[:20])
         return Verdict("NoSiteFits", f"no site satisfies the job. {told}")
+    if over and tenant and _quota_broken(tenant.quota, demand.room, 1):
+        return Verdict(
+            "QuotaTooSmall", f"asks for more than the tenant's whole quota of {over}; ask for less, or for more"
+        )
     if over:
         return Verdict("QuotaExceeded", f"the tenant's quota of {over} is used; the job starts when others end")
     names = ", ".join(site.name for site in suitable[:5])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
-from isthmus._kit.ids import suffix
+from isthmus._kit.ids import new_uid, suffix
 from isthmus.config import ServerSettings
-from isthmus.errors import AlreadyExists, NotFound
+from isthmus.errors import AlreadyExists, Misconfigured, NotFound
 from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
 from isthmus.resources.meta import ObjectMeta
@@ -21,6 +22,8 @@ from isthmus.store.base import Key, Store
 from .files import write_private
 
 DEFAULT_TENANT = "default"
+_MARK = ".store"
+_FOLDER_NOTE, _MARK_NOTE = "isthmus.dev/folder", "isthmus.dev/mark"
 
 
 async def first_objects(store: Store, settings: ServerSettings) -> None:
@@ -37,12 +40,47 @@ async def first_objects(store: Store, settings: ServerSettings) -> None:
     power = {"idleWatts": 2.0, "busyWatts": 12.0}
     cpu = {"architecture": os.uname().machine, "description": "one core of an ordinary processor", "power": power}
     await _create(store, DEVICE_CLASS, "cpu", cpu)
-    local = {"root": str((settings.sites / "local").absolute()), "host": socket.gethostname()}
+    local: dict[str, Any] = {}
+    if settings.store:  # others may lead one day: they must know whose machine and whose folder it is
+        local = {"root": str((settings.sites / "local").absolute()), "host": socket.gethostname()}
     await _create(store, SITE, "local", {"driver": "local", "local": local})
     await _create(store, TENANT, DEFAULT_TENANT, {"description": "for everybody without a tenant of their own"})
     lease = Lease(metadata=ObjectMeta(name=marked.name, namespace=marked.namespace))
     with contextlib.suppress(AlreadyExists):
         await store.create(LEASE, lease.to_json())
+
+
+async def files_folder(store: Store, settings: ServerSettings) -> Path:
+    """The folder of files that all control planes of one store share.
+
+    The first one writes down where its folder is and a mark that lies in it; the others use that folder if they can
+    see it (the same machine, or a shared file system), and refuse to start if they cannot: a file sent to one of
+    them would be missing at the others.
+    """
+    own = settings.files.absolute()
+    if not settings.store:
+        return own
+    key = Key(LEASE.name, SYSTEM_NAMESPACE, "files")
+    try:
+        record = await store.get(key)
+    except NotFound:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (own / _MARK).exists():
+            write_private(own / _MARK, new_uid() + "\n")
+        notes = {_FOLDER_NOTE: str(own), _MARK_NOTE: (own / _MARK).read_text().strip()}
+        lease = Lease(metadata=ObjectMeta(name=key.name, namespace=key.namespace, annotations=notes))
+        with contextlib.suppress(AlreadyExists):
+            await store.create(LEASE, lease.to_json())
+        record = await store.get(key)
+    notes = record.obj["metadata"]["annotations"]
+    for folder in (own, Path(notes[_FOLDER_NOTE])):
+        with contextlib.suppress(OSError):
+            if (folder / _MARK).read_text().strip() == notes[_MARK_NOTE]:
+                return folder
+    raise Misconfigured(
+        f"the other control planes of this store keep files in {notes[_FOLDER_NOTE]}, which is not there on this "
+        "machine; share that folder with it and name it with --files"
+    )
 
 
 async def _create(store: Store, kind: Kind, name: str, spec: dict[str, Any]) -> None:

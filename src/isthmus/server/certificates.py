@@ -7,6 +7,7 @@ server's certificate is made again when it is about to expire, or when the addre
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -72,7 +73,12 @@ def _context() -> ssl.SSLContext:
 
 
 def _names(host: str) -> list[x509.GeneralName]:
-    texts = dict.fromkeys([host, "127.0.0.1", "::1", "localhost", socket.gethostname()])
+    here = socket.gethostname()
+    texts = dict.fromkeys(["127.0.0.1", "::1", "localhost", here])
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        texts.update(dict.fromkeys(_addresses(here)))
+    else:
+        texts[host] = None
     names: list[x509.GeneralName] = []
     for text in texts:
         try:
@@ -80,6 +86,17 @@ def _names(host: str) -> list[x509.GeneralName]:
         except ValueError:
             names.append(x509.DNSName(text))
     return names
+
+
+def _addresses(host: str) -> list[str]:
+    """The addresses of this machine, as far as its own name and its way out tell."""
+    found = []
+    with contextlib.suppress(OSError):
+        found += [str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(host, None)]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses the address that packets would leave from
+        found.append(str(probe.getsockname()[0]))
+    return found
 
 
 def _make_authority(certificate: Path, key_file: Path, now: datetime) -> None:

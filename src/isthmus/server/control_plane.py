@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
+from isthmus._kit.clock import utcnow
 from isthmus.metrics import LEADING
 from isthmus.reconcilers.deviceclasses import DeviceClassReconciler
 from isthmus.reconcilers.engine_room import EngineRoom
@@ -17,6 +19,7 @@ from isthmus.reconcilers.jobs import JobReconciler
 from isthmus.reconcilers.placing import Placer
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.sites import MakeEngine, SiteReconciler
+from isthmus.reconcilers.sweeping import Sweeper
 from isthmus.reconcilers.tenants import TenantReconciler
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
 from isthmus.runtime.controllers import Controller
@@ -38,8 +41,10 @@ class ControlPlane:
         make_engine: MakeEngine,
         leadership: Leadership,
         workers: int = 16,
+        now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._wake = asyncio.Event()
+        self._engines = engines
         self._jobs, self._sites = Informer(store, JOB), Informer(store, SITE)
         self._tenants, self._classes = Informer(store, TENANT), Informer(store, DEVICE_CLASS)
         self._recorder = Recorder(store)
@@ -47,18 +52,19 @@ class ControlPlane:
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
         jobs = JobReconciler(
             jobs=self._jobs, tenants=self._tenants, index=index, engines=engines, blobs=blobs,
-            recorder=self._recorder, **shared,
+            recorder=self._recorder, now=now, **shared,
         )  # fmt: skip
         self._site_reconciler = SiteReconciler(
             sites=self._sites, classes=self._classes, index=index, engines=engines, make_engine=make_engine,
-            recorder=self._recorder, look=self._look_at_job, opened=self._wake.set, **shared,
+            recorder=self._recorder, look=self._look_at_job, opened=self._wake.set, now=now, **shared,
         )  # fmt: skip
         tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, **shared)
         classes = DeviceClassReconciler(classes=self._classes, sites=self._sites, **shared)
         self._placer = Placer(
             jobs=self._jobs, sites=self._sites, tenants=self._tenants, index=index, engines=engines,
-            recorder=self._recorder, wake=self._wake, **shared,
+            recorder=self._recorder, wake=self._wake, now=now, **shared,
         )  # fmt: skip
+        self._sweeper = Sweeper(self._jobs, self._tenants, blobs, leadership)
         self._job_controller = Controller("jobs", jobs.reconcile, workers=workers)
         self._site_controller = Controller("sites", self._site_reconciler.reconcile, workers=4)
         self._tenant_controller = Controller("tenants", tenants.reconcile, workers=2)
@@ -77,7 +83,8 @@ class ControlPlane:
                     group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
                 for informer in (self._tenants, self._classes, self._sites, self._jobs):
                     await informer.synced()
-                parts: list[Callable[[], Any]] = [self._recorder.run, self._placer.run]
+                self._engines.expect({record.key.name for record in self._sites.all()})
+                parts: list[Callable[[], Any]] = [self._recorder.run, self._placer.run, self._sweeper.run]
                 controllers = (
                     self._site_controller,
                     self._tenant_controller,

@@ -22,10 +22,16 @@ log = logging.getLogger(__name__)
 
 TLS_GREETING = 22
 PATIENCE = 30.0
-"""Seconds a new connection may stay silent."""
+"""Seconds a new connection may stay silent, and that a request may take to say what it wants."""
+HEAD_LIMIT = 64 * 1024
+"""Bytes of a request before its body: the parser itself would keep any number, of anybody."""
 REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 43\r\n\r\n"
     b"this address speaks HTTPS; write https://\r\n"
+)
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: 44\r\n\r\nthe address and headers are above 64 KiB\r\n\r\n"
 )
 
 
@@ -107,7 +113,56 @@ class Listener(uvicorn.Server):
             raise
 
     def _protocol(self) -> asyncio.Protocol:
-        return HttpToolsProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return _Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+class _Connection(HttpToolsProtocol):
+    """One connection. Who sends endless headers, or none, is let go: neither memory nor descriptors are theirs."""
+
+    _in_head = True
+    _head_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and look how much was said."""
+        super().data_received(data)
+        if not self._in_head or self.transport.is_closing():
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_LIMIT:
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+        elif self._timer is None:
+            self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """It has said what it wants."""
+        self._in_head = False
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def _wait_for_head(self) -> None:
+        self._timer = self.loop.call_later(PATIENCE, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> int | None:

@@ -13,6 +13,7 @@ import gc
 import ipaddress
 import json
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -40,13 +41,15 @@ from isthmus.store.base import Store
 from isthmus.store.opening import open_store
 
 from . import certificates
-from .bootstrap import DEFAULT_TENANT, admin_token, first_objects
+from .bootstrap import DEFAULT_TENANT, admin_token, files_folder, first_objects
 from .certificates import Identity
 from .control_plane import ControlPlane
 from .drivers import Drivers
 from .files import write_private
 from .listening import Listener
 from .logs import EngineLogs
+
+MANY_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Instance:
 def run(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
     """Serve until a signal says stop. Calls `ready` once requests are answered."""
     tune_collector()
+    allow_many_files()
     uvloop.run(serve(settings, ready))
 
 
@@ -68,6 +72,14 @@ def tune_collector() -> None:
     """Look for garbage cycles rarely: objects number in the ten thousands and make no cycles, and looking at all of
     them every few hundred allocations made the time per job grow with the number of jobs."""
     gc.set_threshold(100_000, 50, 100)
+
+
+def allow_many_files() -> None:
+    """Every follower of a log is a descriptor, and most systems permit a thousand unless one asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(MANY_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
@@ -90,7 +102,7 @@ async def _serve(
     url, secure_url = _urls(settings, listener)
     instance = Instance(url, os.getpid(), settings.data)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
-    blobs = DirectoryBlobs(settings.files)
+    blobs = DirectoryBlobs(await files_folder(store, settings))
     await blobs.open()
     engines, drivers = EngineRoom(), Drivers(settings)
     logs = EngineLogs(store, engines, drivers)

@@ -7,6 +7,7 @@ across tenants would tell one what another has.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +39,10 @@ class Blobs(Protocol):
 
     async def get_tree(self, namespace: str, digest: str) -> Tree:
         """Read a tree; raises NotFound, Invalid."""
+        ...
+
+    async def sweep(self, namespace: str, kept: AbstractSet[str], older_than: float) -> int:
+        """Remove contents that are not among those kept and were not used for so many seconds; how many."""
         ...
 
     async def drop(self, namespace: str) -> None:

@@ -8,6 +8,7 @@ holds a lock on it, so that `open` can tell what a crash left behind from what a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -17,7 +18,9 @@ import secrets
 import shutil
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -50,9 +53,9 @@ class DirectoryBlobs:
         await _in_thread(self._prepare)
 
     async def missing(self, namespace: str, digests: Iterable[str]) -> list[str]:
-        """Those that are not here yet."""
+        """Those that are not here yet. Those that are count as used: a job that needs them is on its way."""
         places = [(digest, self._place(namespace, digest)) for digest in digests]
-        return await _in_thread(lambda: [digest for digest, place in places if not place.exists()])
+        return await _in_thread(lambda: [digest for digest, place in places if not _touch(place, self._incoming)])
 
     async def put(self, namespace: str, digest: str, chunks: AsyncIterator[bytes]) -> int:
         """Keep a content, if it is what the digest says; its size."""
@@ -105,6 +108,11 @@ class DirectoryBlobs:
     async def drop(self, namespace: str) -> None:
         """Remove everything of a tenant: out of sight at once, then for good."""
         await _in_thread(self._remove, self._home(namespace))
+
+    async def sweep(self, namespace: str, kept: AbstractSet[str], older_than: float) -> int:
+        """Remove contents that nobody keeps and nobody used for so many seconds; how many."""
+        home = self._home(namespace) / "sha256"
+        return await _in_thread(_sweep, home, self._incoming, kept, time.time() - older_than)
 
     def _home(self, namespace: str) -> Path:
         if not _NAMESPACE.fullmatch(namespace):
@@ -217,7 +225,7 @@ class _Incoming:
             view = view[os.write(self._descriptor, view) :]
 
     def _settle(self, place: Path) -> None:
-        if self._path is None or place.exists():
+        if self._path is None or _touch(place, self._folder):
             return
         os.fsync(self._descriptor)
         _make_folders(place.parent, self._folder.parent)
@@ -244,6 +252,42 @@ class _Incoming:
             path.unlink(missing_ok=True)
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _touch(place: Path, incoming: Path) -> bool:
+    """Note that a content is used; whether it is there. Never while it is being swept out."""
+    if not place.exists():
+        return False
+    with _sweeping(incoming, fcntl.LOCK_SH):
+        try:
+            os.utime(place)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _sweep(home: Path, incoming: Path, kept: AbstractSet[str], before: float) -> int:
+    removed = 0
+    for place in home.glob("??/*"):
+        if f"sha256:{place.parent.name}{place.name}" in kept or place.stat().st_mtime >= before:
+            continue
+        with _sweeping(incoming, fcntl.LOCK_EX):
+            if place.stat().st_mtime < before:  # looked at again now that nobody can begin to use it
+                place.unlink()
+                removed += 1
+    return removed
+
+
+@contextlib.contextmanager
+def _sweeping(incoming: Path, how: int) -> Iterator[None]:
+    """Held by whoever removes contents alone, and by those who use what is there together, in every process."""
+    incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(incoming, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,0 +1,80 @@
+"""Files that nobody names go after a while; everything else stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.reconcilers.sweeping import Sweeper
+from isthmus.resources.kinds import JOB, TENANT
+from isthmus.resources.trees import Tree, TreeFile
+from isthmus.resources.validation import validate
+from isthmus.runtime.informers import Informer
+from isthmus.runtime.leading import Sole
+from isthmus.storage.directory import DirectoryBlobs
+from isthmus.store.opening import open_store
+
+pytestmark = pytest.mark.anyio
+
+
+async def tree_of(blobs: DirectoryBlobs, tmp_path: Path, text: str) -> tuple[str, str]:
+    source = tmp_path / "source"
+    source.write_text(text)
+    digest, size = await blobs.put_file("t", source)
+    return await blobs.put_tree("t", Tree(files=[TreeFile(path="f", digest=digest, size=size)])), digest
+
+
+async def test_only_what_no_job_names_and_nobody_used_lately_is_removed(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "a.db")
+    blobs = DirectoryBlobs(tmp_path / "files")
+    await blobs.open()
+    sent, sent_file = await tree_of(blobs, tmp_path, "sent")
+    left, left_file = await tree_of(blobs, tmp_path, "left")
+    unused, unused_file = await tree_of(blobs, tmp_path, "unused")
+    asked, asked_file = await tree_of(blobs, tmp_path, "asked for again")
+    job: dict[str, Any] = {
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "t"},
+        "spec": {"command": ["x"], "files": {"tree": sent}},
+    }
+    made = validate(JOB, job)
+    made["status"]["outputs"] = {"tree": left, "bytes": 4, "count": 1}
+    await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": "t"}}))
+    await store.create(JOB, made)
+    for path in (tmp_path / "files" / "t").rglob("*"):
+        if path.is_file():
+            os.utime(path, (1, 1))
+    assert await blobs.missing("t", [asked, asked_file]) == []
+    jobs, tenants = Informer(store, JOB), Informer(store, TENANT)
+    for informer in (jobs, tenants):
+        await informer._list()
+    assert await Sweeper(jobs, tenants, blobs, Sole()).sweep() == 2
+    assert await blobs.missing("t", [sent, sent_file, left, left_file, asked, asked_file]) == []
+    assert set(await blobs.missing("t", [unused, unused_file])) == {unused, unused_file}
+    await store.close()
+
+
+async def test_a_tree_that_cannot_be_read_stops_the_sweep_of_its_tenant(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "a.db")
+    blobs = DirectoryBlobs(tmp_path / "files")
+    await blobs.open()
+    source = tmp_path / "source"
+    source.write_text("not a tree")
+    digest, _ = await blobs.put_file("t", source)
+    orphan, _ = await tree_of(blobs, tmp_path, "orphan")
+    job = {
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "t"},
+        "spec": {"command": ["x"], "files": {"tree": digest}},
+    }
+    await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": "t"}}))
+    await store.create(JOB, validate(JOB, job))
+    jobs, tenants = Informer(store, JOB), Informer(store, TENANT)
+    for informer in (jobs, tenants):
+        await informer._list()
+    assert await Sweeper(jobs, tenants, blobs, Sole()).sweep(unused_for=-10) == 0
+    assert await blobs.missing("t", [orphan]) == []
+    await store.close()
