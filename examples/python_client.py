@@ -19,7 +19,7 @@ def main() -> None:
         for chunk in job.logs(follow=True):
             print(chunk.decode(), end="")
         print("phase:", job.wait().phase)
-        print("answer:", client.read_output(job.name, "answer.txt").decode())
+        print("answer:", job.read_output("answer.txt").decode())
 
 
 if __name__ == "__main__":

@@ -56,3 +56,11 @@ def test_what_is_refused(text: bytes, why: str) -> None:
 def test_too_large() -> None:
     with pytest.raises(TooLarge):
         parse_manifests(b"#" * (33 << 20), "x.yaml")
+
+
+def test_a_mistake_is_told_with_its_file_and_line() -> None:
+    with pytest.raises(Invalid, match=r"^x\.yaml, line 3 cannot be read: .*expected") as caught:
+        parse_manifests(b"a: b\nkind: [x\n  y: }\n", "x.yaml")
+    assert "byte string" not in caught.value.message
+    with pytest.raises(Invalid, match=r"^x\.yaml, line 2 cannot be read: the key 'a' is there twice"):
+        parse_manifests(b"a: 1\na: 2\n", "x.yaml")

@@ -42,7 +42,7 @@ def test_help_of_a_command(offline: Any, word: str) -> None:
 def test_without_a_server_the_remedy_is_told(offline: Any, tmp_path: Path) -> None:
     for words in (["jobs"], ["run", "--", "true"], ["get", "sites"]):
         done = offline(
-            *words, env={"ISTHMUS_URL": "http://127.0.0.1:1", "ISTHMUS_TOKEN": "x", "ISTHMUS_NAMESPACE": "n"}
+            *words, env={"ISTHMUS_URL": "http://127.0.0.1:1", "ISTHMUS_TOKEN": "ist_x_y", "ISTHMUS_NAMESPACE": "n"}
         )
         assert done.returncode == 5, done.stderr
         assert done.stdout == ""
@@ -61,13 +61,15 @@ def test_without_a_server_the_remedy_is_told(offline: Any, tmp_path: Path) -> No
         (["apply"], "-f FILE"),
         (["apply", "-f", "missing.yaml"], "missing.yaml"),
         (["delete", "jobs"], "which jobs?"),
+        (["delete"], "isthmus delete KIND NAME, or isthmus delete -f FILE"),
+        (["run", "-o", "json", "--", "true"], "--keep PATTERN"),
         (["login"], "--url"),
         (["completion", "tcsh"], "bash, zsh or fish"),
     ],
 )
 def test_wrong_words_are_explained(offline: Any, words: list[str], said: str) -> None:
     done = offline(
-        *words, env={"ISTHMUS_URL": "" if words == ["login"] else "http://127.0.0.1:1", "ISTHMUS_TOKEN": "x"}
+        *words, env={"ISTHMUS_URL": "" if words == ["login"] else "http://127.0.0.1:1", "ISTHMUS_TOKEN": "ist_x_y"}
     )
     assert done.returncode in (1, 2, 3)
     assert said in " ".join(done.stderr.split())
@@ -94,10 +96,26 @@ def test_completion_of_commands_and_silence_without_a_server(offline: Any) -> No
 def test_doctor_works_without_a_server(offline: Any) -> None:
     done = offline("doctor", "-o", "json", env={"ISTHMUS_URL": "http://127.0.0.1:1"})
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert {"python", "sandbox", "cgroups", "disk", "postgres", "server"} <= set(checks)
+    assert {"python", "sandbox", "cgroups", "postgres", "server"} <= set(checks)
     assert checks["server"]["result"] == "fail"
     assert checks["server"]["remedy"]
     assert done.returncode == 1
+
+
+def test_the_disk_is_that_of_an_instance_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from isthmus.cli import checks
+
+    monkeypatch.setattr(checks, "local_instance", lambda _: tmp_path / "instance")
+    assert "disk" not in [check.name for check in checks.machine_checks({})]
+    (tmp_path / "instance").mkdir()
+    disk = next(check for check in checks.machine_checks({}) if check.name == "disk")
+    assert str(tmp_path / "instance") in disk.message
+
+
+def test_half_a_token_is_noticed_here(offline: Any) -> None:
+    done = offline("jobs", env={"ISTHMUS_URL": "http://127.0.0.1:1", "ISTHMUS_TOKEN": "bogus"})
+    assert done.returncode == 4
+    assert "ist_NAME_SECRET" in done.stderr
 
 
 def test_version(offline: Any) -> None:

@@ -57,7 +57,15 @@ def test_a_script_file_with_arguments(isthmus: Any, work: Path) -> None:
 
 def test_outputs_come_back(isthmus: Any, work: Path) -> None:
     done = isthmus(
-        "run", "--name", "outs", "-o", "out/*.csv", "--", "sh", "-c", "mkdir out; echo 1 > out/a.csv; echo 2 > out/b"
+        "run",
+        "--name",
+        "outs",
+        "--keep",
+        "out/*.csv",
+        "--",
+        "sh",
+        "-c",
+        "mkdir out; echo 1 > out/a.csv; echo 2 > out/b",
     )
     assert done.returncode == 0, done.stderr
     assert (work / "out" / "a.csv").read_text() == "1\n"
@@ -120,6 +128,69 @@ def test_hold_and_release(isthmus: Any, work: Path) -> None:
     assert isthmus("job", name, "--wait").returncode == 0
 
 
+def test_what_is_over_is_not_changed(isthmus: Any) -> None:
+    isthmus("run", "--no-files", "--name", "over", "--", "true")
+    done = isthmus("cancel", "over")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "has already succeeded (nothing to cancel)" in done.stderr
+    for word, told in (("hold", "held"), ("release", "released")):
+        done = isthmus(word, "over")
+        assert done.returncode == 6
+        assert f"has already succeeded and cannot be {told}" in done.stderr
+    assert json.loads(isthmus("get", "job", "over", "-o", "json").stdout)["spec"]["intent"] == "Run"
+
+
+def test_logs_say_why_a_job_waits(isthmus: Any, environment: dict[str, str], work: Path) -> None:
+    isthmus("run", "-d", "--no-files", "--name", "stuck", "-c", "4000", "--", "true")
+    eventually(lambda: "job stuck waits: " in (done := isthmus("logs", "stuck")).stderr and "4000" in done.stderr)
+    words = [sys.executable, "-m", "isthmus.cli", "logs", "-f", "stuck"]
+    process = subprocess.Popen(words, env=environment, cwd=work, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert process.stderr is not None
+    assert b"job stuck waits" in process.stderr.readline()
+    isthmus("cancel", "stuck")
+    assert process.wait(60) == 0
+    process.stderr.close()
+
+
+def test_a_tenant_that_is_not_there_is_told(isthmus: Any) -> None:
+    for words in (["jobs", "-n", "nosuch"], ["get", "tokens", "-n", "nosuch"]):
+        done = isthmus(*words)
+        assert done.returncode == 3
+        assert "there is no tenant 'nosuch'" in done.stderr
+    isthmus("tenants", "create", "empty")
+    assert "there are no jobs" in isthmus("jobs", "-n", "empty").stderr
+
+
+def test_a_viewer_learns_which_role_it_takes(isthmus: Any, work: Path) -> None:
+    isthmus("tenants", "create", "readers")
+    token = isthmus("token", "create", "bob", "--role", "viewer", "-n", "readers").stdout.strip()
+    (work / "a.txt").write_text("x")
+    (work / "job.sh").write_text("true\n")
+    isthmus("run", "-d", "--no-files", "-n", "readers", "--name", "theirs", "-c", "4000", "--", "true")
+    for words in (["run", "--", "true"], ["run", "--no-files", "true"], ["submit", "job.sh"], ["cancel", "theirs"]):
+        done = isthmus(*words, env={"ISTHMUS_TOKEN": token})
+        assert done.returncode == 4
+        assert "bob is a viewer of tenant readers" in done.stderr
+        assert "takes the role member" in done.stderr
+
+
+def test_watching_begins_like_the_list(isthmus: Any, environment: dict[str, str], work: Path) -> None:
+    isthmus("tenants", "create", "watched")
+    for name in ("zeta", "alpha", "beta"):
+        isthmus("run", "-q", "-n", "watched", "--no-files", "--name", name, "--", "true")
+    words = [sys.executable, "-m", "isthmus.cli", "jobs", "-w", "-n", "watched", "--limit", "2"]
+    process = subprocess.Popen(words, env=environment, cwd=work, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    try:
+        assert process.stdout is not None
+        rows = [process.stdout.readline().split()[0] for _ in range(3)]
+        assert rows == [b"NAME", b"alpha", b"beta"]
+        isthmus("run", "-d", "-n", "watched", "--no-files", "--name", "later", "--", "true")
+        assert process.stdout.readline().split()[0] == b"later"
+    finally:
+        process.terminate()
+        process.communicate()
+
+
 def test_sigterm_and_ctrl_c_cancel_without_a_terminal(isthmus: Any, environment: dict[str, str], work: Path) -> None:
     for number, name in ((signal.SIGTERM, "term"), (signal.SIGINT, "int")):
         words = [
@@ -154,6 +225,13 @@ def _on_terminal(environment: dict[str, str], work: Path, *words: str) -> tuple[
     return process, ours
 
 
+def _leave(process: subprocess.Popen[bytes], terminal: int) -> None:
+    """Nothing is left behind, also when a test fails in the middle."""
+    os.close(terminal)
+    process.kill()
+    process.wait(30)
+
+
 def _read_until(terminal: int, text: bytes) -> bytes:
     seen = b""
     end = time.monotonic() + 60
@@ -179,9 +257,59 @@ def test_ctrl_c_asks(
         os.write(terminal, answer)
         assert process.wait(60) == code
     finally:
-        os.close(terminal)
+        _leave(process, terminal)
     assert status(isthmus, name)["phase"] == phase
     isthmus("cancel", name)
+
+
+def test_output_waits_while_ctrl_c_asks(isthmus: Any, environment: dict[str, str], work: Path) -> None:
+    line = "echo go; while test ! -e stop; do echo tick; sleep 0.05; done"
+    process, terminal = _on_terminal(environment, work, "run", "--no-files", "--name", "quiet", "--", "sh", "-c", line)
+    try:
+        _read_until(terminal, b"tick")
+        process.send_signal(signal.SIGINT)
+        seen = _read_until(terminal, b"to go on? ")
+        # The job goes on writing; ten of its lines are in its log before anything is answered.
+        before = isthmus("logs", "quiet").stdout.count("tick")
+        eventually(lambda: isthmus("logs", "quiet").stdout.count("tick") > before + 10)
+        while select.select([terminal], [], [], 0)[0]:
+            seen += os.read(terminal, 4096)
+        assert seen.endswith(b"to go on? ")
+        os.write(terminal, b"\n")
+        assert _read_until(terminal, b"tick")
+        process.send_signal(signal.SIGINT)
+        _read_until(terminal, b"to go on?")
+        os.write(terminal, b"c\n")
+        assert process.wait(60) == 130
+    finally:
+        _leave(process, terminal)
+
+
+@pytest.mark.parametrize("words", [["tenants", "delete"], ["delete", "tenant"]])
+def test_a_tenants_name_is_asked_for(isthmus: Any, environment: dict[str, str], work: Path, words: list[str]) -> None:
+    name = f"gone-{words[0]}"
+    for answer, code in ((b"yes\n", 1), (name.encode() + b"\n", 0)):
+        isthmus("tenants", "create", name)
+        process, terminal = _on_terminal(environment, work, *words, name)
+        try:
+            _read_until(terminal, b"Type its name")
+            os.write(terminal, answer)
+            assert process.wait(60) == code
+        finally:
+            _leave(process, terminal)
+        if code:
+            assert isthmus("get", "tenant", name).returncode == 0
+    process, terminal = _on_terminal(environment, work, *words, "--yes", "no-such-tenant")
+    try:
+        assert b"Type" not in _read_until(terminal, b"no-such-tenant")
+        assert process.wait(60) == 3
+    finally:
+        _leave(process, terminal)
+
+
+def test_a_tenant_is_deleted_without_a_word_where_nobody_is_asked(isthmus: Any) -> None:
+    isthmus("tenants", "create", "unasked")
+    assert isthmus("tenants", "delete", "unasked").stdout == "tenant/unasked deleted\n"
 
 
 def test_a_second_ctrl_c_cancels(isthmus: Any, environment: dict[str, str], work: Path) -> None:
@@ -195,7 +323,7 @@ def test_a_second_ctrl_c_cancels(isthmus: Any, environment: dict[str, str], work
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     finally:
-        os.close(terminal)
+        _leave(process, terminal)
     assert status(isthmus, "twice")["phase"] == "Cancelled"
 
 
@@ -288,7 +416,7 @@ def test_the_python_client_does_the_same(isthmus: Any, server: Any, tmp_path: Pa
         assert b"".join(job.logs(follow=True)) == b"content"
         assert job.wait().exit_code == 0
         assert job.download(tmp_path / "back") == ["r.txt"]
-        assert client.read_output(job.name, "r.txt") == b"r\n"
+        assert client.read_output(job.name, "r.txt") == job.read_output("r.txt") == b"r\n"
         assert job.name in [found.name for found in client.jobs(phase="Succeeded")]
         assert {event["reason"] for event in client.events(job.name)} >= {"Succeeded"}
 
@@ -304,6 +432,7 @@ async def test_the_async_client_does_the_same(server: Any, isthmus: Any, tmp_pat
         assert b"".join([chunk async for chunk in job.logs(follow=True)]) == b"content"
         assert (await job.wait()).exit_code == 0
         assert await job.download(tmp_path / "back") == ["r.txt"]
+        assert await job.read_output("r.txt") == b"r\n"
 
 
 def test_following_survives_the_death_of_the_server(environment: dict[str, str], tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ LINES = [
     ["true"],
     ["true", "--name", "x", "-c", "3"],
     ["--name", "x", "--", "python", "train.py", "--epochs", "3", "--", "-v"],
-    ["-c", "4", "-m", "8Gi", "-t", "1h", "-o", "out/*", "-o", "b", "./simulate"],
+    ["-c", "4", "-m", "8Gi", "-t", "1h", "--keep", "out/*", "--output-files", "b", "./simulate"],
+    ["-d", "-o", "json", "x"],
+    ["--detach", "--output=name", "x"],
     ["--cpus=0.5", "--where=location == IT", "--env", "A=1", "-e", "B", "x"],
     ["--device", "akida:2", "--device", "cpu", "--site", "a", "--site", "b", "-d", "-q", "--no-files", "x"],
     ["--array", "0-9%3", "--after", "a:finished", "--retries", "2", "--priority", "5", "--deadline", "2h", "x"],
@@ -41,7 +43,7 @@ def test_both_readers_agree(words: list[str], monkeypatch: pytest.MonkeyPatch) -
     [
         [], ["--help"], ["-h"], ["--cpu", "3", "x"], ["--cpus"], ["--cpus", "-x", "y"], ["--nodes", "two", "x"],
         ["--detach=yes", "x"], ["-c4", "x"], ["-dq", "x"], ["--name", "x"], ["--name", "x", "--"],
-        ["--priority", "-5", "x"],
+        ["--priority", "-5", "x"], ["-o", "out/*.csv", "x"],
     ],
     ids=str,
 )  # fmt: skip

@@ -80,7 +80,7 @@ def test_the_page_of_a_job() -> None:
     text = page(JOB, events, [{"path": "out/a", "size": 2048}, {"path": "l", "link": "out/a"}])
     for part in (
         "Phase:      Failed", "Exit:       SIGKILL", "2 cpus, at most 1h", "Ran for:    1m30s", "12s of cpu",
-        "3.14 J (estimated)", "1 files, 2Ki; not kept: big.bin: too large", "2Ki  out/a", "l -> out/a", "(x3)",
+        "3.14 J (estimated)", "1 file, 2KiB; not kept: big.bin: too large", "2KiB  out/a", "l -> out/a", "(x3)",
     ):  # fmt: skip
         assert part in text, part
     assert "\x1b" not in text

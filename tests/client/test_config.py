@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.client.config import find_access, login_file
 from isthmus.client.kubeconfigs import Access, read_access, write_access
-from isthmus.errors import Misconfigured
+from isthmus.errors import Misconfigured, Unauthenticated
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def test_arguments_go_before_the_environment_before_a_login(env: dict[str, str])
         find_access(environment=env)
     write_access(login_file(env), Access("http://kept", "kept-token", "kept-ns"), "isthmus")
     assert find_access(environment=env) == Access("http://kept", "kept-token", "kept-ns")
-    env |= {"ISTHMUS_URL": "http://env", "ISTHMUS_TOKEN": "env-token", "ISTHMUS_NAMESPACE": "env-ns"}
-    assert find_access(environment=env) == Access("http://env", "env-token", "env-ns")
-    assert find_access("http://arg", "arg-token", "arg-ns", env) == Access("http://arg", "arg-token", "arg-ns")
+    env |= {"ISTHMUS_URL": "http://env", "ISTHMUS_TOKEN": "ist_env_token", "ISTHMUS_NAMESPACE": "env-ns"}
+    assert find_access(environment=env) == Access("http://env", "ist_env_token", "env-ns")
+    assert find_access("http://arg", "ist_arg_token", "arg-ns", env) == Access("http://arg", "ist_arg_token", "arg-ns")
 
 
 def test_a_kept_token_is_not_sent_to_another_address(env: dict[str, str]) -> None:
@@ -56,9 +56,9 @@ def test_the_instance_of_this_machine_comes_last(env: dict[str, str], tmp_path: 
 
 def test_token_from_a_file(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text("from-file\n")
+    file.write_text("ist_from_file\n")
     found = find_access(environment={**env, "ISTHMUS_URL": "http://x", "ISTHMUS_TOKEN_FILE": str(file)})
-    assert found.token == "from-file"
+    assert found.token == "ist_from_file"
     with pytest.raises(Misconfigured, match="ISTHMUS_TOKEN_FILE"):
         find_access(environment={**env, "ISTHMUS_TOKEN_FILE": str(tmp_path / "none")})
 
@@ -131,4 +131,12 @@ def test_kubectl_reads_what_we_write(tmp_path: Path) -> None:
 def test_a_token_in_an_address_is_used_and_never_shown(env: dict[str, str]) -> None:
     found = find_access("http://isthmus:se%2Fcret@host:1/base", environment=env)
     assert found == Access("http://host:1/base", "se/cret")
-    assert find_access("https://host", "given", environment=env) == Access("https://host", "given")
+    assert find_access("https://host", "ist_given_x", environment=env) == Access("https://host", "ist_given_x")
+
+
+@pytest.mark.parametrize("token", ["bogus", "ist_", "ist_name", "ist_name_", "ist__secret", "eyJ_a_b"])
+def test_what_cannot_be_a_token_is_not_sent(env: dict[str, str], token: str) -> None:
+    with pytest.raises(Unauthenticated, match="ist_NAME_SECRET"):
+        find_access("http://x", token, environment=env)
+    with pytest.raises(Unauthenticated, match="ist_NAME_SECRET"):
+        find_access("http://x", environment={**env, "ISTHMUS_TOKEN": token})

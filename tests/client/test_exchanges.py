@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from isthmus.client import AsyncClient, Client
 from isthmus.client.flows import MARK
 from isthmus.client.kubeconfigs import Access
 
+BASE = "/apis/isthmus.dev/v1/namespaces/lab"
 JOB = {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"generateName": "t-"}, "spec": {"command": ["true"]}}
 
 
@@ -367,3 +370,58 @@ def test_a_kept_connection_that_was_closed_is_replaced(fake: Any) -> None:
     with Client.at(fake.access) as client:
         for _ in range(3):
             assert client.get("jobs", "j")["metadata"]["name"] == "j"
+
+
+def test_https_to_a_plain_port_is_a_sentence(fake: Any, both: Both) -> None:
+    secure = Both(both.kind, both.access._replace(url=both.access.url.replace("http:", "https:")))
+    with pytest.raises(errors.Unreachable, match=r"does not speak TLS.*http://"):
+        secure.call("get", "jobs", "j")
+
+
+def _array_with_outputs(fake: Any) -> None:
+    array = fake.put_job({"metadata": {"name": "a"}, "spec": {"array": {"indices": "0-10"}}}, "Succeeded")
+    owner = {"ownerReferences": [{"uid": array["metadata"]["uid"]}]}
+    for index, count in ((10, 1), (2, 1), (3, 0)):
+        meta = {"name": f"a-{index}", "labels": {"isthmus.dev/array-index": str(index)}, **owner}
+        fake.put_job({"metadata": meta, "spec": {}}, "Succeeded", outputs={"count": count})
+    # Not of this array, though its label says so: an element of one that was deleted.
+    fake.put_job({"metadata": {"name": "a-1"}, "spec": {}}, "Succeeded", outputs={"count": 1})
+
+    def hook(method: str, path: str, query: dict[str, str], handler: Any) -> bool:
+        job, _, rest = path.removeprefix(f"{BASE}/jobs/").partition("/")
+        if not rest.startswith("outputs"):
+            return False
+        if not job.startswith("a-"):
+            handler.send_status(404, "NotFound", "left no outputs")
+        elif query.get("archive"):
+            stream = io.BytesIO()
+            with tarfile.open(fileobj=stream, mode="w") as made:
+                info = tarfile.TarInfo("out/o.txt")
+                info.size = len(job)
+                made.addfile(info, io.BytesIO(job.encode()))
+            handler.send_bytes(stream.getvalue())
+        elif rest == "outputs":
+            handler.send_json({"files": [{"path": "out/o.txt", "size": len(job)}], "bytes": len(job)})
+        else:
+            handler.send_bytes(f"{job} {rest}".encode())
+        return True
+
+    fake.hooks.append(hook)
+
+
+def test_what_an_array_left_lies_below_the_indices(fake: Any, both: Both, tmp_path: Path) -> None:
+    _array_with_outputs(fake)
+    found = both.call("outputs", "a")
+    assert [file["path"] for file in found["files"]] == ["2/out/o.txt", "10/out/o.txt"]
+    assert found["bytes"] == len("a-2") + len("a-10")
+    assert both.call("download", "a", tmp_path) == ["2/out/o.txt", "10/out/o.txt"]
+    assert (tmp_path / "10" / "out" / "o.txt").read_text() == "a-10"
+    assert both.call("read_output", "a", "10/out/o.txt") == b"a-10 outputs/out/o.txt"
+    with pytest.raises(errors.NotFound):
+        both.call("read_output", "a", "7/out/o.txt")
+
+
+def test_an_array_that_left_nothing_says_so(fake: Any, both: Both) -> None:
+    fake.put_job({"metadata": {"name": "a"}, "spec": {"array": {"indices": "0"}}}, "Running")
+    with pytest.raises(errors.NotFound, match="array a has left outputs yet"):
+        both.call("outputs", "a")

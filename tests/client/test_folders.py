@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isthmus.client import hashes
-from isthmus.client.folders import Limits, read_folder
+from isthmus.client.folders import Limits, is_everything, read_folder, tell_left_out
 from isthmus.errors import Invalid, TooLarge
 from isthmus.resources.trees import Tree
 from isthmus.resources.validation import parse
@@ -246,3 +246,34 @@ def test_large_files_are_hashed_in_threads(tmp_path: Path, monkeypatch: pytest.M
     assert used == {"aaaaaa False", "bbbbbb False", "c True"}
     assert done[-1] == (13, 13)
     assert folder.size == 13
+
+
+def test_virtual_environments_and_caches_stay_here(tmp_path: Path) -> None:
+    put(tmp_path, "a.py", "__pycache__/a.pyc", "deep/.ipynb_checkpoints/x", "deep/env/pyvenv.cfg", "deep/b.py")
+    (tmp_path / "deep" / "env" / "python").symlink_to("/usr/bin/python3")
+    folder = read_folder(tmp_path)
+    assert [file["path"] for file in json.loads(folder.document)["files"]] == ["a.py", "deep/b.py"]
+    assert folder.environments == ("deep/env",)
+    told: list[str] = []
+    tell_left_out(folder, told.append)
+    assert len(told) == 1
+    assert "deep/env" in told[0]
+    tell_left_out(read_folder(tmp_path / "deep" / ".ipynb_checkpoints"), told.append)
+    assert len(told) == 1
+
+
+def test_environments_that_are_asked_for_are_sent(tmp_path: Path) -> None:
+    put(tmp_path, "env/pyvenv.cfg", "env/lib/x.py", "__pycache__/a.pyc", "other/pyvenv.cfg")
+    (tmp_path / ".isthmusignore").write_text("!env/\n!__pycache__/\nother/\n")
+    folder = read_folder(tmp_path)
+    assert paths(tmp_path) == [".isthmusignore", "__pycache__/a.pyc", "env/lib/x.py", "env/pyvenv.cfg"]
+    assert folder.environments == ()  # one was asked for, one is ignored by name: there is nothing to tell
+    assert paths(tmp_path / "env") == ["lib/x.py", "pyvenv.cfg"]
+
+
+def test_what_counts_as_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert is_everything("/")
+    assert is_everything(tmp_path)
+    put(tmp_path, "work/a")
+    assert not is_everything(tmp_path / "work")

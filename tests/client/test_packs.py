@@ -130,3 +130,14 @@ def test_a_device_is_refused_and_a_cut_archive_told(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="damaged"):
         unpack(io.BytesIO(whole[:50_000]), tmp_path)
     assert not (tmp_path / "big").exists()
+
+
+def test_a_prefix_goes_before_every_path_and_is_no_way_out(tmp_path: Path) -> None:
+    assert unpack(archive(("out/x", b"x"), ("link", "out/x")), tmp_path / "t", "3/") == ["3/out/x", "3/link"]
+    assert (tmp_path / "t" / "3" / "link").read_bytes() == b"x"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "t" / "4").symlink_to(outside)
+    with pytest.raises(Invalid, match="is a link"):
+        unpack(archive(("x", b"x")), tmp_path / "t", "4/")
+    assert list(outside.iterdir()) == []

@@ -39,7 +39,8 @@ class Check(NamedTuple):
 def machine_checks(environment: Mapping[str, str]) -> list[Check]:
     """What this machine has; it matters where `isthmus up` runs."""
     folder = local_instance(environment)
-    return [python_check(), sandbox_check(), cgroup_check(), disk_check(folder), postgres_check()]
+    disk = [disk_check(folder)] if folder.is_dir() else []
+    return [python_check(), sandbox_check(), cgroup_check(), *disk, postgres_check()]
 
 
 def python_check() -> Check:
@@ -96,12 +97,9 @@ def _own_cgroup() -> Path | None:
 
 
 def disk_check(folder: Path) -> Check:
-    """Room where the instance keeps everything."""
-    place = folder
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    told = f"{free / 2**30:.1f} GiB free for {folder}"
+    """Room where an instance on this machine keeps everything, unless it was told otherwise."""
+    free = shutil.disk_usage(folder).free
+    told = f"{free / 2**30:.1f} GiB free in {folder}, the data folder of `isthmus up` on this machine"
     if free < _LITTLE:
         return Check("disk", "warn", told, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
     return Check("disk", "ok", told)

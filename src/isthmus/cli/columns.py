@@ -122,7 +122,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("ROLE", at("spec", "role")),
         Column("EXPIRES", at("spec", "expiresAt")),
         Column("REVOKED", at("spec", "revoked")),
-        Column("USED", age("status", "lastUsedAt")),
         AGE,
         Column("DESCRIPTION", at("spec", "description"), wide=True),
     ),

@@ -8,7 +8,7 @@
 | 3 | there is no such thing |
 | 4 | not signed in, or not allowed |
 | 5 | the server, or a part of it, does not answer just now: the same command may work later |
-| 6 | somebody else changed it, or the name is taken |
+| 6 | it is not as it would have to be: changed by somebody else, the name taken, or the job over |
 
 `isthmus run` and `isthmus job --wait` return what the job returned; see their help for the codes beyond that.
 """
@@ -25,7 +25,7 @@ BROKEN_PIPE = 141
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 done, 1 failed, 2 wrong words or values, 3 not found, 4 not signed in or not allowed, "
-    "5 the server does not answer, 6 changed by somebody else or the name is taken."
+    "5 the server does not answer, 6 changed by somebody else, the name is taken, or the job is over."
 )
 
 

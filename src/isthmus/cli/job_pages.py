@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterable
 
 from isthmus._kit.durations import format_duration
-from isthmus._kit.quantities import format_bytes
 from isthmus.client.requests import Object
 
 from .columns import command, ending, run_time
-from .tables import PHASE_COLOURS, age, one_line
+from .tables import PHASE_COLOURS, age, counted, one_line, size
 
 _ANSI = {"green": "32", "cyan": "36", "blue": "34", "yellow": "33", "red": "31", "magenta": "35"}
 _MANY = 20
@@ -19,7 +18,7 @@ _MANY = 20
 def page(job: Object, events: list[Object], outputs: list[Object]) -> str:
     """The whole page."""
     lines = [f"{title + ':':<12}{one_line(value)}" for title, value in _facts(job) if value]
-    lines += _section("Outputs", (_output(file) for file in outputs[:_MANY]))
+    lines += _section("Output files", (_output(file) for file in outputs[:_MANY]))
     if len(outputs) > _MANY:
         lines.append(f"  … and {len(outputs) - _MANY} more")
     lines += _section("Events", (_event(event) for event in events[-_MANY:]))
@@ -49,7 +48,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
 
 def _wants(spec: Object) -> str:
     resources = spec.get("resources") or {}
-    parts = [f"{resources.get('cpus', '1')} cpus"]
+    parts = [counted(resources.get("cpus", "1"), "cpu")]
     parts += [f"{resources['memory']} memory"] if resources.get("memory") else []
     parts += [f"{d.get('count', 1)} {d['class']}" for d in resources.get("devices") or ()]
     parts += [f"{resources['tasks']} tasks"] if resources.get("tasks", 1) != 1 else []
@@ -94,7 +93,7 @@ def _used(usage: Object) -> str:
     if usage.get("cpuSeconds") is not None:
         parts.append(f"{format_duration(round(usage['cpuSeconds'], 3))} of cpu")
     if usage.get("peakMemoryBytes"):
-        parts.append(f"{format_bytes(usage['peakMemoryBytes'])} memory at most")
+        parts.append(f"{size(usage['peakMemoryBytes'])} memory at most")
     if usage.get("energyJoules") is not None:
         source = usage.get("energySource") or "unknown"
         parts.append(f"{usage['energyJoules']:.3g} J ({source})")
@@ -105,13 +104,13 @@ def _outputs(outputs: Object) -> str:
     if not outputs:
         return ""
     skipped = outputs.get("skipped") or []
-    told = f"{outputs.get('count', 0)} files, {format_bytes(outputs.get('bytes', 0))}"
+    told = f"{counted(outputs.get('count', 0), 'file')}, {size(outputs.get('bytes', 0))}"
     return told + (f"; not kept: {'; '.join(skipped[:3])}" if skipped else "")
 
 
 def _output(file: Object) -> str:
     link = f" -> {file['link']}" if file.get("link") else ""
-    return f"  {format_bytes(file.get('size', 0)):>8}  {one_line(file['path'] + link)}"
+    return f"  {size(file.get('size', 0)):>8}  {one_line(file['path'] + link)}"
 
 
 def _event(event: Object) -> str:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.client.requests import Object
-from isthmus.errors import Invalid, IsthmusError, NotFound
+from isthmus.errors import Conflict, Forbidden, Invalid, IsthmusError, NotFound
 
 from .columns import columns_of
 from .failures import say
 from .options import Everywhere, Format, JobName, JobNames, Labels, Namespace, Output, Token, Url, client_for, format_of
-from .tables import show, write
+from .roles import needs_member
+from .tables import birth, show, write
 
 if TYPE_CHECKING:
     from isthmus.client.sync import Client
 
 _PHASES = ("Pending", "Placed", "Queued", "Running", "Finishing", "Succeeded", "Failed", "Cancelled")
 _NO_ELEMENTS = "!isthmus.dev/array"
+_OVER = {"succeeded": "succeeded", "failed": "failed", "cancelled": "been cancelled"}
 
 
 def jobs(
@@ -51,11 +53,14 @@ def jobs(
     fields = f"status.phase={wanted}" if wanted else None
     with client_for(url, token, namespace) as client:
         if watch:
-            _watch(client, selector, fields, everywhere, form)
+            from .job_watching import watch_jobs
+
+            watch_jobs(client, selector, fields, limit, everywhere, form)
             return
         found = client.list("jobs", labels=selector, fields=fields, everywhere=everywhere)
-    # Uids sort by birth, also within a second.
-    found.sort(key=lambda job: (str(job["metadata"].get("creationTimestamp") or ""), str(job["metadata"].get("uid"))))
+        if not found and not everywhere:
+            check_tenant(client)
+    found.sort(key=birth)
     shown = found[-limit:] if limit else found
     if not shown and form in (Format.TABLE, Format.WIDE):
         say("there are no jobs" + (f" in phase {wanted}" if wanted else "; start one with `isthmus run -- COMMAND`"))
@@ -65,34 +70,23 @@ def jobs(
         say(f"{len(found) - len(shown)} older jobs are not shown; --limit 0 shows all")
 
 
+def check_tenant(client: Client) -> None:
+    """Nothing was found: is it because there is no such tenant? Raises NotFound."""
+    home = client.namespace()
+    try:
+        client.get("tenants", home)
+    except NotFound:
+        raise NotFound(f"there is no tenant {home!r}; `isthmus tenants` lists them") from None
+    except Forbidden:  # whoever may not see tenants was let into this one, so it is there
+        return
+
+
 def _phase(text: str | None) -> str | None:
     if text is None:
         return None
     if text.capitalize() not in _PHASES:
         raise Invalid(f"{text!r} is not a phase; the phases are {', '.join(_PHASES)}")
     return text.capitalize()
-
-
-def _watch(client: Client, labels: str | None, fields: str | None, everywhere: bool, form: Format) -> None:
-    import json
-
-    columns = columns_of("Job", everywhere)
-    if form in (Format.JSON, Format.YAML):
-        for event in client.watch("jobs", labels=labels, fields=fields, everywhere=everywhere):
-            sys.stdout.write(json.dumps({"type": event.type, "object": event.object}, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
-        return
-    # Rows come one by one, so the widths are fixed beforehand.
-    widths = [30, 10, 12, 8, 10, 6, 8, 12, 30]
-    shown = [column for column in columns if form is Format.WIDE or not column.wide]
-    sys.stdout.write("  ".join(c.title.ljust(w) for c, w in zip(shown, widths, strict=False)).rstrip() + "\n")
-    for event in client.watch("jobs", labels=labels, fields=fields, everywhere=everywhere):
-        cells = [column.value(event.object) or "-" for column in shown]
-        if event.type == "DELETED":
-            cells[-1] = "deleted"
-        padded = [cell.ljust(w) for cell, w in zip(cells, [*widths, *[0] * len(cells)], strict=False)]
-        sys.stdout.write("  ".join(padded).rstrip() + "\n")
-        sys.stdout.flush()
 
 
 def job(
@@ -147,7 +141,7 @@ def cancel(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Cancel jobs: all their processes are ended.
+    """Cancel jobs: all their processes are ended. Of a job that is over, says so, and that is no failure.
 
     \b
     Examples:
@@ -164,7 +158,7 @@ def cancel(
 def hold(
     names: JobNames, namespace: Namespace = None, output: Output = None, url: Url = None, token: Token = None
 ) -> None:
-    """Keep jobs that have not started from starting.
+    """Keep jobs that have not started from starting. It is an error (6) if one is over.
 
     \b
     Example:
@@ -177,7 +171,7 @@ def hold(
 def release(
     names: JobNames, namespace: Namespace = None, output: Output = None, url: Url = None, token: Token = None
 ) -> None:
-    """Let held jobs start.
+    """Let held jobs start. It is an error (6) if one is over.
 
     \b
     Example:
@@ -193,7 +187,16 @@ def _each(client: Client, names: list[str], intent: str, told: str, form: Format
     changed = []
     for name in names:
         try:
-            changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
+            present = client.get("jobs", name)
+            over = str((present.get("status") or {}).get("phase")).lower()
+            if over in _OVER and intent == "Cancel":
+                changed.append(present)
+                say(f"job/{name} has already {_OVER[over]} (nothing to cancel)")
+                continue
+            if over in _OVER:
+                raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {told}")
+            with needs_member(client, "changing a job"):
+                changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
         except IsthmusError as error:
             if first is not None:
                 say(first.message, "31")

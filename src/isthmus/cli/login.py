@@ -38,6 +38,7 @@ def login(
     Examples:
       isthmus login --url http://127.0.0.1:7070
       isthmus login --url https://isthmus.example.org --token-file token.txt
+      isthmus login --url https://lab.example.org:7070 --token-file token.txt --ca-file ca.pem
       kubectl --kubeconfig ~/.config/isthmus/kubeconfig get jobs
     """
     from isthmus.client.config import login_file
@@ -104,6 +105,8 @@ def _loopback(url: str) -> bool:
 
 
 def _secret(token: str | None, token_file: str | None) -> str:
+    from isthmus.client.config import check_token
+
     if token and token_file:
         raise Invalid("give --token or --token-file, not both")
     from_stdin = token_file == _STDIN
@@ -119,7 +122,7 @@ def _secret(token: str | None, token_file: str | None) -> str:
         found = getpass("Token (not shown): ")
     if not found.strip():
         raise Invalid("no token was given; create one with `isthmus token create USER`, or ask an administrator")
-    return found.strip()
+    return check_token(found.strip()) or ""
 
 
 def whoami(output: Output = None, url: Url = None, token: TokenOption = None) -> None:

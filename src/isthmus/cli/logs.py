@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isthmus.client.flows import ARRAY_LABEL, index_of
 from isthmus.client.requests import Object
 from isthmus.errors import Invalid
 
 from .failures import say, write_all
 from .options import JobName, Namespace, Token, Url, client_for
+from .waiting import in_background, why_waiting
 
 if TYPE_CHECKING:
     from isthmus.client.sync import Client
@@ -33,7 +35,8 @@ def logs(
 ) -> None:
     """Show a job's output. What it wrote to standard error goes to standard error.
 
-    Following survives lost connections and restarts of the server. Of an array, each element is shown in turn.
+    Of a job that waits, standard error says why. Following survives lost connections and restarts of the server. Of
+    an array, each element is shown in turn.
 
     \b
     Examples:
@@ -48,9 +51,15 @@ def logs(
         if (job.object.get("spec") or {}).get("array"):
             _array(client, job.object, follow, tail, stream)
             return
-        separate = (job.object.get("spec") or {}).get("streams") == "Separate"
-        wanted = [stream] if stream else list(_STREAMS) if separate else ["stdout"]
-        _show(client, name, wanted, follow=follow, tail=tail, attempt=attempt)
+        if not follow and (why := why_waiting(job.object)):
+            say(why)
+        _show(client, name, _wanted(job.object, stream), follow=follow, tail=tail, attempt=attempt)
+
+
+def _wanted(job: Object, stream: str | None) -> list[str]:
+    """The streams to show: a job that keeps them in order has one."""
+    separate = (job.get("spec") or {}).get("streams") == "Separate"
+    return [stream] if stream else list(_STREAMS) if separate else ["stdout"]
 
 
 def _array(client: Client, job: Object, follow: bool, tail: int | None, stream: str | None) -> None:
@@ -59,16 +68,13 @@ def _array(client: Client, job: Object, follow: bool, tail: int | None, stream: 
             f"{job['metadata']['name']} is an array; follow one of its elements, such as its first: "
             f"isthmus logs -f {job['metadata']['name']}-0"
         )
-    elements = client.list("jobs", labels=f"isthmus.dev/array={job['metadata']['name']}")
-    for element in sorted(elements, key=_index):
+    if why := why_waiting(job):
+        say(why)
+    elements = client.list("jobs", labels=f"{ARRAY_LABEL}={job['metadata']['name'][:63]}")
+    for element in sorted(elements, key=index_of):
         name = str(element["metadata"]["name"])
         say(f"--- {name} ({(element.get('status') or {}).get('phase', 'Pending')})")
-        _show(client, name, [stream] if stream else list(_STREAMS), follow=False, tail=tail, attempt=None)
-
-
-def _index(element: Object) -> int:
-    text = str((element["metadata"].get("labels") or {}).get("isthmus.dev/array-index") or 0)
-    return int(text) if text.isdigit() else 0
+        _show(client, name, _wanted(element, stream), follow=False, tail=tail, attempt=None)
 
 
 def _show(
@@ -76,10 +82,14 @@ def _show(
 ) -> None:
     """Copy streams to where they belong: one after the other, or at once when following."""
     failures: list[Exception] = []
+    heard = threading.Event()
+    if follow:
+        in_background(client, client.namespace(), name, lambda: not heard.is_set())
 
     def copy(stream: str) -> None:
         try:
             for chunk in client.logs(name, follow=follow, stream=stream, tail=tail, attempt=attempt):
+                heard.set()
                 write_all(2 if stream == "stderr" else 1, chunk)
         except Exception as error:  # noqa: BLE001 - raised again in the main thread
             failures.append(error)

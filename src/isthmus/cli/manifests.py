@@ -46,8 +46,13 @@ def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
     try:
         check_events(text, _MAX_DEPTH)
         documents = list(yaml.load_all(text, Loader=PlainLoader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise Invalid(f"{where}{line} cannot be read: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Invalid(f"{where} cannot be read: {' '.join(str(error).split())}") from None
+        told = " ".join(str(error).split()).replace(' in "<byte string>",', ",")
+        raise Invalid(f"{where} cannot be read: {told}") from None
     found: list[dict[str, Any]] = []
     for document in documents:
         if document is None:

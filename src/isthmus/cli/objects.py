@@ -10,9 +10,11 @@ import typer
 from isthmus.client.places import Place, place_of
 from isthmus.errors import Invalid, IsthmusError, NotFound
 
+from .asking import Yes, confirm_tenant
 from .columns import columns_of
 from .completion import complete_kinds
 from .failures import say
+from .jobs import check_tenant
 from .manifests import read_manifests
 from .options import Everywhere, Format, Labels, Namespace, Output, Token, Url, client_for, format_of
 from .tables import show
@@ -50,6 +52,8 @@ def get(
             found = [client.get(place.plural, name) for name in wanted]
         else:
             found = client.list(place.plural, labels=selector, fields=field_selector, everywhere=everywhere)
+            if not found and place.namespaced and not everywhere:
+                check_tenant(client)
     if not found and form in (Format.TABLE, Format.WIDE):
         say(f"there are no {place.plural}")
         return
@@ -100,11 +104,12 @@ def delete(
         "background"
     ),
     ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="Gone already is as good.")] = False,
+    yes: Yes = False,
     namespace: Namespace = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Delete objects. A job that runs is cancelled first.
+    """Delete objects. A job that runs is cancelled first; the name of a tenant is asked for at a terminal.
 
     \b
     Examples:
@@ -116,6 +121,8 @@ def delete(
     first: IsthmusError | None = None
     with client_for(url, token, namespace) as client:
         for place, name, home in _targets(kind, names or [], filename, namespace):
+            if place.kind == "Tenant":
+                confirm_tenant(name, yes)
             try:
                 client.delete(place.plural, name, propagation=cascade.capitalize(), namespace=home)
             except NotFound as error:
@@ -136,6 +143,8 @@ def _targets(
         if not wanted:
             raise Invalid(f"which {place.plural}? name them: isthmus delete {place.kind.lower()} NAME")
         return [(place, name, namespace) for name in wanted]
+    if not filename:
+        raise Invalid("say what to delete: isthmus delete KIND NAME, or isthmus delete -f FILE")
     found = []
     for obj in _read(filename):
         meta = obj.get("metadata") or {}

@@ -7,17 +7,15 @@ from typing import Annotated
 
 import typer
 
-from isthmus._kit.quantities import format_bytes
-
 from .failures import say
 from .options import Format, JobName, Namespace, Output, Token, Url, client_for, format_of
-from .tables import table, write
+from .tables import counted, size, table, write
 
 
 def outputs(
     name: JobName, namespace: Namespace = None, output: Output = None, url: Url = None, token: Token = None
 ) -> None:
-    """List the files that a job left.
+    """List the files that a job left; of an array, what each element left, below its index.
 
     \b
     Example:
@@ -32,7 +30,7 @@ def outputs(
     elif form is Format.NAME:
         sys.stdout.write("".join(f"{file['path']}\n" for file in files))
     else:
-        table(["SIZE", "PATH"], [[format_bytes(file.get("size", 0)), str(file["path"])] for file in files])
+        table(["SIZE", "PATH"], [[size(file.get("size", 0)), str(file["path"])] for file in files])
 
 
 def download(
@@ -47,6 +45,8 @@ def download(
 ) -> None:
     """Bring back the files that a job left. Files that are there already are replaced.
 
+    What the elements of an array left goes into folders named by their indices: 0/out.csv, 1/out.csv.
+
     \b
     Examples:
       isthmus download train-x7k2p
@@ -60,4 +60,4 @@ def download(
         paths = client.download(name, folder)
     for path in paths:
         sys.stdout.write(f"{path}\n")
-    say(f"{len(paths)} file{'s' if len(paths) != 1 else ''} in {folder}")
+    say(f"{counted(len(paths), 'file')} in {folder}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .completion import complete_devices, complete_jobs, complete_sites
-from .options import Namespace, Token, Url, said_before
+from .options import Format, Namespace, Output, Token, Url, said_before
 from .run_words import RunOptions
 
 
@@ -47,29 +47,32 @@ def run(
     retries: Annotated[int | None, typer.Option(min=0, help="Try again so often.", show_default="0")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first.", show_default="0")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the result is wanted: a time, or 2h from now.")] = None,
-    output_files: Annotated[
+    keep: Annotated[
         list[str] | None,
-        typer.Option("--output-files", "-o", metavar="PATTERN", help="Bring these files back at the end."),
+        typer.Option("--keep", "--output-files", metavar="PATTERN", help="Files to bring back at the end."),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Write the job's name and leave it running.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing of our own on standard error.")] = False,
     namespace: Namespace = None,
     url: Url = None,
     token: Token = None,
+    output: Output = None,
 ) -> None:
     """Run a command as if it ran here: its output live, its exit code, this folder along with it.
 
-    The present folder is sent if it is small (2,000 files, 100 MB), without what .gitignore and .isthmusignore
-    name; only what the server does not have goes over the wire. A script file is run by the interpreter in its
-    first line.
+    The present folder is sent if it is small (2,000 files, 100 MB), without virtual environments and what .gitignore
+    and .isthmusignore name; only what the server does not have goes over the wire. From your home folder, or /,
+    nothing is sent. A script file is run by the interpreter in its first line; without one, .py by python3, anything
+    else by sh. Where standard output and standard error go to the same place, they keep their order.
 
     \b
     Examples:
       isthmus run -- python train.py --epochs 3
       isthmus run --device akida -- python infer.py
-      isthmus run -c 4 -m 8Gi -t 1h -o 'out/*.csv' -- ./simulate
+      isthmus run -c 4 -m 8Gi -t 1h --keep 'out/*.csv' -- ./simulate
       isthmus run --where 'location == IT and price < 2' job.sh
-      isthmus run --array 0-9%3 --detach -- python sweep.py
+      isthmus run --array 0-9%3 --keep out.csv -- python sweep.py    brings 0/out.csv, 1/out.csv, …
+      isthmus run --detach -o json -- python train.py
       isthmus run --after train:succeeded -- python report.py
 
     Ctrl-C asks whether to detach or to cancel; twice cancels. Without a terminal it cancels, as does SIGTERM. A
@@ -101,11 +104,12 @@ def run(
         retries=retries,
         priority=priority,
         deadline=deadline,
-        output_files=tuple(output_files or ()),
+        keep=tuple(keep or ()),
         detach=detach,
         quiet=quiet,
         namespace=namespace or before.namespace,
         url=url or before.url,
         token=token or before.token,
+        output=(output or (before.output if detach and before.output != Format.TABLE else None)),
     )
     raise typer.Exit(run_now(options))

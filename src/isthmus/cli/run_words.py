@@ -33,12 +33,13 @@ class RunOptions(NamedTuple):
     retries: int | None = None
     priority: int | None = None
     deadline: str | None = None
-    output_files: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     detach: bool = False
     quiet: bool = False
     namespace: str | None = None
     url: str | None = None
     token: str | None = None
+    output: str | None = None
 
 
 FLAGS = {
@@ -64,8 +65,8 @@ FLAGS = {
     "--retries": "retries",
     "--priority": "priority",
     "--deadline": "deadline",
-    "--output-files": "output_files",
-    "-o": "output_files",
+    "--keep": "keep",
+    "--output-files": "keep",
     "--detach": "detach",
     "-d": "detach",
     "--quiet": "quiet",
@@ -74,9 +75,12 @@ FLAGS = {
     "-n": "namespace",
     "--url": "url",
     "--token": "token",
+    "--output": "output",
+    "-o": "output",
 }
 _SWITCHES = frozenset({"no_files", "detach", "quiet"})
-_MANY = frozenset({"device", "site", "env", "after", "output_files"})
+_MANY = frozenset({"device", "site", "env", "after", "keep"})
+FORMATS = frozenset({"table", "wide", "json", "yaml", "name"})
 _NUMBERS = frozenset({"nodes", "tasks", "retries", "priority"})
 
 
@@ -108,6 +112,8 @@ def read_words(words: Sequence[str]) -> RunOptions | None:
             if not value.isdigit():
                 return None
             found[field] = int(value)
+        elif field == "output" and value not in FORMATS:
+            return None
         elif field in _MANY:
             found[field] = (*found.get(field, ()), value)
         else:

@@ -18,21 +18,24 @@ from isthmus.client.jobs import JobOptions
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
 from isthmus.client.sync import HERE, Client, JobHandle
-from isthmus.errors import Invalid, IsthmusError
+from isthmus.errors import Forbidden, Invalid, NotFound
 
 from .failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from .run_words import RunOptions
+from .waiting import in_background
 
-_PATIENCE = 1.0
-_WAITING = ("Pending", "Placed", "Queued")
+_PYTHON = ".py"
+_PYTHON_LINE = "#!/usr/bin/env python3\n"
 
 
 def run(options: RunOptions) -> int:
     """Run it, and answer the exit code."""
     with Client(options.url, options.token, options.namespace) as client:
+        if options.output and not options.detach:
+            raise Invalid("-o says how --detach writes the job; name the files to bring back with --keep PATTERN")
         job = start(client, options)
         if options.detach:
-            sys.stdout.write(job.name + "\n")
+            _write(job, options.output)
             say(f"follow it with `isthmus logs -f {job.name}`, end it with `isthmus cancel {job.name}`")
             return 0
         if options.array:
@@ -40,47 +43,83 @@ def run(options: RunOptions) -> int:
         return _Run(client, job, options).follow()
 
 
+def _write(job: JobHandle, output: str | None) -> None:
+    if output in (None, "table", "wide"):
+        sys.stdout.write(job.name + "\n")
+        return
+    from .options import Format
+    from .tables import show
+
+    show([job.object], (), Format(output), single=True)
+
+
 def start(client: Client, options: RunOptions) -> JobHandle:
     """Send the folder and submit the job."""
-    command, script, args = what_to_run(options.words)
-    if options.files and options.no_files:
-        raise Invalid("--files and --no-files contradict each other; give one")
-    files = None if options.no_files else options.files or HERE
-    if files == HERE and options.files:
-        files = os.getcwd()  # noqa: PTH109 - named outright: it is sent whatever its size
+    files = what_to_send(options)
+    command, script, args = what_to_run(options.words, here=files is not None and options.files in (None, "."))
     said = _job_options(options, args)
-    if script is not None:
-        said["name"] = options.name
     from .progress import sending
 
-    with sending(options.quiet) as progress:
-        return client.run(command, script=script, files=files, progress=progress, **said)
+    notice = None if options.quiet else say
+    try:
+        with sending(options.quiet) as progress:
+            return client.run(command, script=script, files=files, progress=progress, notice=notice, **said)
+    except Forbidden as error:
+        from .roles import needs_member
+
+        with needs_member(client, "running a job"):
+            raise error from None
 
 
-def what_to_run(words: tuple[str, ...]) -> tuple[list[str] | None, str | None, list[str]]:
+def what_to_send(options: RunOptions) -> str | None:
+    """The folder to send along, or None."""
+    if options.files and options.no_files:
+        raise Invalid("--files and --no-files contradict each other; give one")
+    if options.no_files:
+        return None
+    if options.files:
+        # Named outright: it is sent whatever its size.
+        return os.getcwd() if options.files == HERE else options.files  # noqa: PTH109
+    from isthmus.client.folders import is_everything
+
+    if not is_everything(HERE):
+        return HERE
+    if not options.quiet:
+        say("nothing is sent along from here; change to the folder of your work, or name one with --files DIR")
+    return None
+
+
+def what_to_run(words: tuple[str, ...], *, here: bool) -> tuple[list[str] | None, str | None, list[str]]:
     """A command, or the text of a script and its arguments.
 
-    A first word that names a file here and no program on the PATH is a script: `isthmus run job.sh`.
+    A first word that names a file here and no program on the PATH is a script: `isthmus run job.sh`. When this folder
+    is sent along (`here`), a Python script is called by its name there, so that it finds the modules beside it.
     """
     first = words[0]
     if "/" not in first and os.path.isfile(first):  # noqa: PTH113
         from shutil import which
 
         if which(first) is None:
-            return None, script_text(first), list(words[1:])
+            text = script_text(first)
+            if here and first.endswith(_PYTHON):
+                named = text.split("\n", 1)[0][2:].strip().split(None, 1)
+                interpreter = ["python3"] if text.startswith(_PYTHON_LINE) or not named else named
+                return [*interpreter, *words], None, []
+            return None, text, list(words[1:])
     return list(words), None, []
 
 
 def script_text(path: str) -> str:
-    """The text of a script file; raises Invalid if it is not one."""
+    """The text of a script file, with its interpreter if it is Python; raises Invalid if it is not a script."""
     with open(path, "rb") as file:  # noqa: PTH123
         text = file.read(1_048_577)
     if len(text) > 1_048_576 or b"\0" in text:
         raise Invalid(f"{path} is not a script; run a program of your own as ./{path}")
     try:
-        return text.decode()
+        found = text.decode()
     except UnicodeDecodeError:
         raise Invalid(f"{path} is not UTF-8; run it as a command, such as bash {path}") from None
+    return f"{_PYTHON_LINE}{found}" if path.endswith(_PYTHON) and not found.startswith("#!") else found
 
 
 def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
@@ -89,7 +128,7 @@ def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
         args=args,
         env=env_of(options.env),
         image=options.image,
-        outputs=options.output_files,
+        outputs=options.keep,
         cpus=options.cpus,
         memory=options.memory,
         devices=options.device,
@@ -103,8 +142,17 @@ def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
         deadline=deadline_of(options.deadline),
         sites=options.site,
         where=options.where,
-        separate=True,
+        separate=not same_place(),
     )
+
+
+def same_place() -> bool:
+    """Whether standard output and standard error are the same terminal, pipe or file: then their order matters."""
+    try:
+        out, err = os.fstat(1), os.fstat(2)
+    except OSError:  # one of them is closed
+        return False
+    return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
 
 
 def env_of(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -141,12 +189,15 @@ class _Run:
     def __init__(self, client: Client, job: JobHandle, options: RunOptions) -> None:
         self._client, self._job, self._options = client, job, options
         self._done = threading.Event()
-        self._open = 2
+        self._may_write = threading.Event()
+        self._may_write.set()
         self._heard = False
         self._broken = False
         self._error: Exception | None = None
         self._lock = threading.Lock()
-        self._cursors = [self._cursor("stdout"), self._cursor("stderr")]
+        separate = (job.object.get("spec") or {}).get("streams") == "Separate"
+        self._cursors = [self._cursor(stream) for stream in (("stdout", "stderr") if separate else ("stdout",))]
+        self._open = len(self._cursors)
         self._cancelled = 0
 
     def _cursor(self, stream: str) -> LogCursor:
@@ -155,14 +206,12 @@ class _Run:
     def follow(self) -> int:
         """Until the end; answers the exit code."""
         signal.signal(signal.SIGTERM, _terminated)
-        for cursor, descriptor in zip(self._cursors, (1, 2), strict=True):
+        for cursor, descriptor in zip(self._cursors, (1, 2), strict=False):
             threading.Thread(target=self._copy, args=(cursor, descriptor), daemon=True).start()
-        told = False
+        in_background(self._client, self._job.namespace, self._job.name, self._wants_to_know)
         while not self._done.is_set():
             try:
-                if not self._done.wait(None if told else _PATIENCE) and not told:
-                    told = True
-                    threading.Thread(target=self._tell_why, daemon=True).start()
+                self._done.wait()
             except KeyboardInterrupt as interrupt:
                 if self._interrupted(by_term=isinstance(interrupt, _Terminated)):
                     return INTERRUPTED if self._cancelled else 0
@@ -172,6 +221,7 @@ class _Run:
         try:
             for chunk in self._client.read_log(cursor):
                 self._heard = True
+                self._may_write.wait()
                 write_all(descriptor, chunk)
         except BrokenPipeError:
             self._broken = True
@@ -184,30 +234,16 @@ class _Run:
             if self._open == 0:
                 self._done.set()
 
-    def _tell_why(self) -> None:
-        """While the job waits, say why, each reason once."""
-        said = ""
-        cursor = WatchCursor(JOBS, self._job.namespace, None, f"metadata.name={self._job.name}")
-        try:
-            for event in self._client.read_watch(cursor):
-                status = event.object.get("status") or {}
-                if status.get("phase") not in _WAITING or self._done.is_set() or self._heard:
-                    said = said if status.get("phase") in _WAITING else ""
-                    continue
-                message = str(status.get("message") or "")
-                why = f"waits: {message}" if message else f"is {str(status.get('phase')).lower()}"
-                if why != said and not self._options.quiet:
-                    say(f"job {self._job.name} {why}")
-                said = why
-        except IsthmusError as error:
-            if not self._done.is_set() and not self._options.quiet:
-                say(f"cannot tell why job {self._job.name} waits: {error.message}")
+    def _wants_to_know(self) -> bool:
+        """Whether to say why the job waits."""
+        return not (self._options.quiet or self._heard or self._done.is_set()) and self._may_write.is_set()
 
     def _interrupted(self, by_term: bool) -> bool:
         """Ctrl-C, or SIGTERM: ask, or cancel. Whether to leave at once."""
         if self._cancelled:
             say(f"leaving; job {self._job.name} may need a moment more to end")
             return True
+        self._may_write.clear()  # not into the line of the question
         choice = "c" if by_term else ask_detach_or_cancel(self._job.name)
         if choice == "d":
             say(f"detached; follow it with `isthmus logs -f {self._job.name}`")
@@ -216,6 +252,7 @@ class _Run:
             self._cancelled += 1
             self._job.cancel()
             say(f"cancelling job {self._job.name}; Ctrl-C once more leaves without waiting")
+        self._may_write.set()
         return False
 
     def _end(self) -> int:
@@ -295,19 +332,33 @@ def ask_detach_or_cancel(name: str) -> str:
 
 def finish(client: Client, job: JobHandle, options: RunOptions) -> int:
     """Bring the outputs, say what the exit code alone does not, and answer it."""
-    if options.output_files and job.status.get("outputs"):
-        paths = client.download(job.name, namespace=job.namespace)
+    if options.keep:
+        told = bring(client, job)
         if not options.quiet:
-            say(f"brought back {len(paths)} file{'s' if len(paths) != 1 else ''}")
+            say(told)
     if (told := unusual_end(job.object)) and not options.quiet:
         say(f"job {job.name} {told}", "33")
     return exit_code_of(job.object)
+
+
+def bring(client: Client, job: JobHandle) -> str:
+    """Bring back what was to be kept, and say how much that was."""
+    try:
+        paths = client.download(job.name, namespace=job.namespace)
+    except NotFound:
+        paths = []
+    if not paths:
+        patterns = " ".join((job.object.get("spec") or {}).get("outputs") or ())
+        return f"nothing was brought back: no file of the job matches {patterns}"
+    return f"brought back {len(paths)} file{'s' if len(paths) != 1 else ''}"
 
 
 def unusual_end(job: Object) -> str:
     """What to say of a job whose exit code does not tell the story; empty for an ordinary end."""
     status = job.get("status") or {}
     phase, message = str(status.get("phase")), str(status.get("message") or "")
-    if phase == "Succeeded" or (phase == "Failed" and status.get("exitCode") and not status.get("signal")):
+    if status.get("reason") == "StartFailed" and ((job.get("spec") or {}).get("command") or [""])[0] == "python":
+        message = "there is no program python where it ran; write python3"
+    elif phase == "Succeeded" or (phase == "Failed" and status.get("exitCode") and not status.get("signal")):
         return ""
     return f"{phase.lower()}: {message}" if message else phase.lower()

@@ -11,8 +11,10 @@ import typer
 from isthmus.errors import Invalid
 
 from .columns import columns_of
+from .failures import say
 from .manifests import read_manifests
 from .options import Format, Namespace, Output, Token, Url, client_for, format_of
+from .roles import needs_member
 from .tables import show
 
 
@@ -28,7 +30,8 @@ def submit(
 ) -> None:
     """Submit a job from a file and leave. Each job is created exactly once, even if replies are lost.
 
-    A file that ends in .yaml, .yml or .json holds Job manifests; anything else is a script.
+    A file that ends in .yaml, .yml or .json holds Job manifests; anything else is a script, run by the interpreter in
+    its first line, or else .py by python3 and the rest by sh.
 
     \b
     Examples:
@@ -37,8 +40,8 @@ def submit(
       generate-manifest | isthmus submit -
     """
     form = format_of(output)
-    with client_for(url, token, namespace) as client:
-        sent = client.send_folder(_whole(files)) if files else None
+    with client_for(url, token, namespace) as client, needs_member(client, "submitting a job"):
+        sent = client.send_folder(_whole(files), notice=say) if files else None
         created = [client.submit(job).object for job in _jobs(file, args or [], name, sent)]
     if form in (Format.TABLE, Format.WIDE):
         sys.stdout.write("".join(f"job/{job['metadata']['name']} submitted\n" for job in created))

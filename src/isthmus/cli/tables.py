@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from isthmus._kit.clock import parse_timestamp, utcnow
+from isthmus._kit.quantities import format_bytes
 from isthmus.client.requests import Object
 
 from .options import Format
@@ -80,6 +81,11 @@ def relative(then: datetime, now: datetime) -> str:
     return f"{seconds // 86400}d"
 
 
+def birth(obj: Object) -> tuple[str, str]:
+    """What sorts objects by their age: uids do so within a second."""
+    return str(obj["metadata"].get("creationTimestamp") or ""), str(obj["metadata"].get("uid"))
+
+
 def show(objects: Sequence[Object], columns: Sequence[Column], output: Format, *, single: bool = False) -> None:
     """Write objects in the format asked for."""
     if output in (Format.JSON, Format.YAML):
@@ -116,13 +122,13 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def plain_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
     """Lines of aligned text. An empty cell is a dash, so that columns can be counted."""
     filled = [list(titles), *([cell or "-" for cell in row] for row in rows)]
-    widths = [max(_width(row[i]) for row in filled) for i in range(len(titles))]
+    widths = [max(plain_width(row[i]) for row in filled) for i in range(len(titles))]
     for row in filled:
-        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        padded = (cell + " " * (width - plain_width(cell)) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(padded).rstrip()
 
 
-def _width(text: str) -> int:
+def plain_width(text: str) -> int:
     """Columns on a terminal; only a line that is not ASCII needs the slow way."""
     if text.isascii():
         return len(text)
@@ -131,9 +137,26 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
+def size(count: float) -> str:
+    """Bytes with their unit: 15B, 1.5KiB."""
+    return f"{format_bytes(count)}B"
+
+
+def counted(count: float | str, word: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {word}" if str(count) == "1" else f"{count} {word}s"
+
+
 def one_line(cell: str) -> str:
     """A cell without line breaks and without control characters: what a job calls itself must not move the cursor."""
     return "".join(c if c.isprintable() else " " for c in cell) if not cell.isprintable() else cell
+
+
+def cut(cell: str, width: int) -> str:
+    """The cell in exactly this width, its end cut off with an ellipsis when it must be."""
+    while plain_width(cell) > width:
+        cell = cell.rstrip("…")[:-1] + "…"
+    return cell + " " * (width - plain_width(cell))
 
 
 def fitted(widths: Sequence[int], room: int) -> list[int]:
@@ -150,7 +173,7 @@ def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    natural = [max(_width(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
+    natural = [max(plain_width(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
     widths = fitted(natural, console.width - 2 * (len(titles) - 1))
     view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title, width in zip(titles, widths, strict=True):

@@ -10,6 +10,7 @@ import typer
 from isthmus.errors import Conflict, Invalid
 
 from .app import group
+from .asking import Yes, confirm_tenant
 from .columns import columns_of
 from .completion import complete_namespaces
 from .options import Format, Output, Token, Url, client_for, format_of
@@ -65,13 +66,15 @@ def create_tenant(
 
 
 @app.command("delete")
-def delete_tenant(name: Tenant, url: Url = None, token: Token = None) -> None:
-    """Delete a tenant with everything it owns: its jobs are cancelled.
+def delete_tenant(name: Tenant, yes: Yes = False, url: Url = None, token: Token = None) -> None:
+    """Delete a tenant with everything it owns: its jobs are cancelled. At a terminal its name is asked for.
 
     \b
-    Example:
+    Examples:
       isthmus tenants delete physics
+      isthmus tenants delete --yes physics
     """
+    confirm_tenant(name, yes)
     with client_for(url, token) as client:
         client.delete("tenants", name)
     sys.stdout.write(f"tenant/{name} deleted\n")

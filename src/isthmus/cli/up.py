@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.errors import Invalid, Misconfigured
+from isthmus.errors import Invalid, IsthmusError, Misconfigured
+
+from .failures import say
 
 if TYPE_CHECKING:
     from isthmus.config import ServerSettings
@@ -27,10 +29,22 @@ Data = Annotated[
     ),
 ]
 Listen = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="Where the API listens; port 0 takes a free one.")
+    str | None,
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where the API listens; port 0 takes a free one.",
+        show_default="127.0.0.1:7070",
+    ),
 ]
 StoreUrl = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="postgresql://… instead of the embedded SQLite.")
+]
+FilesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--files", help="Folder of files that several control planes share.", show_default="in the data folder"
+    ),
 ]
 Cert = Annotated[
     Path | None, typer.Option("--tls-cert", help="Certificate chain (PEM); without one the instance makes its own.")
@@ -45,13 +59,21 @@ DEFAULT_LISTEN = "127.0.0.1:7070"
 
 def up(
     data: Data = None,
-    listen: Listen = DEFAULT_LISTEN,
+    listen: Listen = None,
     store: StoreUrl = None,
+    files: FilesFolder = None,
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     insecure: Insecure = False,
     detach: Detach = False,
-    log_level: LogLevel = "WARNING",
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            "--log-level",
+            help="DEBUG, INFO, WARNING or ERROR.",
+            show_default="WARNING; with --detach INFO, to server.log",
+        ),
+    ] = None,
 ) -> None:
     """Start Isthmus on this machine, and say how to use it.
 
@@ -68,16 +90,20 @@ def up(
 
       isthmus up --store postgresql://host/isthmus  several on one database: one leads, others stand by
     """
-    settings = _settings(data, listen, store, tls_cert, tls_key, insecure, log_level)
+    level = log_level or ("INFO" if detach else "WARNING")
+    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, level)
     from isthmus.server.main import running_instance
 
     if (there := running_instance(settings.data)) and there.url:
         typer.echo(f"Isthmus is already running (process {there.pid}).")
+        if listen and elsewhere(there.url, settings.host, settings.port):
+            stop = f"`isthmus down{_data_option(settings)}`"
+            say(f"it keeps listening at {there.url}, not at {listen}; to move it, first {stop}", "33")
         _greet(there, stop=f"isthmus down{_data_option(settings)}")
         return
     if detach:
         _greet(
-            _detached(settings, listen, store, tls_cert, tls_key, insecure, log_level),
+            _detached(settings, store),
             stop=f"isthmus down{_data_option(settings)}",
         )
         return
@@ -86,8 +112,9 @@ def up(
 
 def serve(
     data: Data = None,
-    listen: Listen = DEFAULT_LISTEN,
+    listen: Listen = None,
     store: StoreUrl = None,
+    files: FilesFolder = None,
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     insecure: Insecure = False,
@@ -99,7 +126,7 @@ def serve(
 
       isthmus serve --data /var/lib/isthmus --listen 127.0.0.1:7070
     """
-    settings = _settings(data, listen, store, tls_cert, tls_key, insecure, log_level)
+    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, log_level)
     _serve(settings, lambda instance: typer.echo(f"listening on {instance.url}", err=True))
 
 
@@ -137,8 +164,9 @@ def _serve(settings: ServerSettings, ready: object) -> None:
 
 def _settings(
     data: Path | None,
-    listen: str,
+    listen: str | None,
     store: str | None,
+    files: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     insecure: bool,
@@ -146,6 +174,7 @@ def _settings(
 ) -> ServerSettings:
     from isthmus.config.server import ServerSettings, default_data_folder
 
+    listen = listen or DEFAULT_LISTEN
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise Invalid(f"--listen {listen!r} is not an address; write it like 127.0.0.1:7070")
@@ -158,6 +187,7 @@ def _settings(
         host=host.strip("[]"),
         port=int(port),
         store=store or os.environ.get("ISTHMUS_STORE") or None,
+        shared_files=files,
         tls_certificate=tls_cert,
         tls_key=tls_key,
         insecure=insecure,
@@ -165,23 +195,31 @@ def _settings(
     )
 
 
-def _detached(
-    settings: ServerSettings,
-    listen: str,
-    store: str | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    insecure: bool,
-    log_level: str,
-) -> Instance:
+def elsewhere(url: str, host: str, port: int) -> bool:
+    """Whether an instance at this address is not where it is now asked to listen."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    open_to_all = host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+    other_host = parts.scheme == "http" if open_to_all else parts.hostname != host.lower()
+    return other_host or (port != 0 and parts.port != port)
+
+
+def _detached(settings: ServerSettings, store: str | None) -> Instance:
     """Start `serve` on its own and wait until it is ready."""
     from isthmus.server.main import running_instance
 
-    words = [sys.executable, "-m", "isthmus.cli", "serve", "--data", str(settings.data), "--listen", listen]
-    words += ["--log-level", "INFO" if log_level == "WARNING" else log_level]
-    for option, value in (("--tls-cert", tls_cert), ("--tls-key", tls_key)):
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    words = [sys.executable, "-m", "isthmus.cli", "serve", "--data", str(settings.data)]
+    words += ["--listen", f"{host}:{settings.port}", "--log-level", settings.log_level]
+    given = (
+        ("--files", settings.shared_files),
+        ("--tls-cert", settings.tls_certificate),
+        ("--tls-key", settings.tls_key),
+    )
+    for option, value in given:
         words += [option, str(value)] if value else []
-    words += ["--insecure"] if insecure else []
+    words += ["--insecure"] if settings.insecure else []
     # The address of the store may hold a password: it goes by the environment, which only its owner can read.
     environment = {**os.environ, "ISTHMUS_STORE": store} if store else dict(os.environ)
     settings.data.mkdir(parents=True, exist_ok=True)
@@ -196,7 +234,8 @@ def _detached(
     while time.monotonic() < deadline:
         if child.poll() is not None:
             said = journal.read_bytes()[start:].decode(errors="replace").strip()
-            raise Misconfigured(f"Isthmus did not start: {said.splitlines()[-1] if said else 'no reason given'}")
+            why = said.splitlines()[-1].removeprefix("isthmus: ") if said else "no reason given"
+            raise Misconfigured(f"Isthmus did not start: {why}")
         if (instance := running_instance(settings.data)) and instance.url:
             return instance
         time.sleep(0.02)
@@ -210,18 +249,36 @@ def _data_option(settings: ServerSettings) -> str:
 
 
 def _greet(instance: Instance, *, stop: str) -> None:
-    token = instance.data / "admin.token"
-    config = instance.data / "kubeconfig"
-    lines = [
-        "",
-        "  Isthmus is up.",
-        "",
-        f"  API       {instance.url}",
-        f"  sign in   isthmus login --url {instance.url} --token-file {token}",
-        "  try       isthmus run -- echo hello",
-        f"  kubectl   kubectl --kubeconfig {config} get jobs",
-        f"  stop      {stop}",
-        "",
-    ]
+    data = instance.data
+    sign_in = f"isthmus login --url {instance.url} --token-file {data / 'admin.token'}"
+    if instance.url.startswith("https://") and (data / "tls" / "ca.pem").exists():
+        sign_in += f" --ca-file {data / 'tls' / 'ca.pem'}"
+    try_it = "isthmus run -- echo hello"
+    # Where commands find this instance by themselves, signing in is for elsewhere.
+    steps = (
+        {"sign in": sign_in, "try": try_it}
+        if found_unasked(instance.url)
+        else {"1. sign in": sign_in, "2. try": try_it}
+    )
+    facts = {
+        "API": instance.url,
+        **steps,
+        "kubectl": f"kubectl --kubeconfig {data / 'kubeconfig'} get jobs",
+        "stop": stop,
+    }
+    lines = ["", "  Isthmus is up.", "", *(f"  {name:<11} {value}" for name, value in facts.items()), ""]
     typer.echo("\n".join(lines))
     sys.stdout.flush()
+
+
+def found_unasked(url: str) -> bool:
+    """Whether commands of this user, in this shell, talk to the instance at this address already."""
+    from urllib.parse import urlsplit
+
+    from isthmus.client.config import find_access
+
+    try:
+        access = find_access()
+    except IsthmusError:
+        return False
+    return bool(access.token) and urlsplit(access.url).netloc == urlsplit(url).netloc

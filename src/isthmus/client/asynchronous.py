@@ -30,13 +30,14 @@ from . import flows, requests
 from .answers import Answer, check, read
 from .config import cache_home, find_access
 from .flows import Flow, Pause, Step
-from .folders import Limits, Progress, read_folder
+from .folders import Limits, Notice, Progress, read_folder, tell_left_out
 from .following import Lines, LogCursor, WatchCursor, WatchEvent
 from .handles import JobFacts
 from .jobs import JobOptions, job_manifest
 from .kubeconfigs import Access
 from .places import JOBS, place_of
 from .requests import Body, Object, Request
+from .transport import NO_TLS, not_trusted
 
 T = TypeVar("T")
 Objects = list[Object]
@@ -118,16 +119,22 @@ class AsyncClient:
         script: str | None = None,
         files: str | os.PathLike[str] | None = HERE,
         progress: Progress | None = None,
+        notice: Notice | None = None,
         namespace: str | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncJobHandle:
         """Start a command or a script, with a folder sent along, and answer at once with a handle.
 
         `files` is the folder; None sends nothing. The present folder, the default, is sent only if it is small;
-        name it (`files=Path.cwd()`) to send it whatever its size. The options are those of `JobOptions`.
+        name it (`files=Path.cwd()`) to send it whatever its size. `notice` is told what was left out unasked. The
+        options are those of `JobOptions`.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = None if files is None else await self.send_folder(files, progress=progress, namespace=namespace)
+        sent = (
+            None
+            if files is None
+            else await self.send_folder(files, progress=progress, notice=notice, namespace=namespace)
+        )
         return await self.submit(job_manifest(command, script, sent, options), namespace=namespace)
 
     async def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> AsyncJobHandle:
@@ -140,11 +147,13 @@ class AsyncClient:
         folder: str | os.PathLike[str],
         *,
         progress: Progress | None = None,
+        notice: Notice | None = None,
         namespace: str | None = None,
     ) -> Object:
         """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes."""
         limits = Limits() if folder == HERE else None
         found = await asyncio.to_thread(read_folder, folder, limits=limits, cache_home=cache_home())
+        tell_left_out(found, notice)
         if not found.files:
             return {"tree": "", "count": 0, "bytes": 0}
 
@@ -239,28 +248,32 @@ class AsyncClient:
         return AsyncJobHandle(self, await self.patch("jobs", name, {"spec": {"intent": intent}}, namespace=namespace))
 
     async def outputs(self, name: str, *, namespace: str | None = None) -> Object:
-        """What a job left: `files`, each with path, size and digest, and `bytes` in all."""
-        return await self.ask(requests.outputs(namespace or await self.namespace(), name))
+        """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""
+        return await self._drive(flows.outputs(namespace or await self.namespace(), name))
 
     async def download(
         self, name: str, folder: str | os.PathLike[str] = HERE, *, namespace: str | None = None
     ) -> list[str]:
-        """Put what a job left into a folder, and answer the paths. Files that are there already are replaced."""
+        """Put what a job left into a folder, and answer the paths. Files that are there already are replaced.
+
+        Of an array, what each element left goes into a folder named by its index.
+        """
         from .packs import unpack
 
-        request = requests.outputs_archive(namespace or await self.namespace(), name)
-        with TemporaryFile() as file:
-            async with self._open(request) as stream:
-                async for chunk in _chunks(stream, self.url):
-                    await asyncio.to_thread(file.write, chunk)
-            file.seek(0)
-            return await asyncio.to_thread(unpack, file, Path(folder))
+        home = namespace or await self.namespace()
+        written: list[str] = []
+        for part in await self._drive(flows.parts(home, name)):
+            with TemporaryFile() as file:
+                async with self._open(requests.outputs_archive(home, part.job)) as stream:
+                    async for chunk in _chunks(stream, self.url):
+                        await asyncio.to_thread(file.write, chunk)
+                file.seek(0)
+                written += await asyncio.to_thread(unpack, file, Path(folder), part.below)
+        return written
 
     async def read_output(self, name: str, path: str, *, namespace: str | None = None) -> bytes:
         """One file that a job left."""
-        answer = await self._drive(flows.call(requests.output(namespace or await self.namespace(), name, path)))
-        check(answer)
-        return answer.body
+        return await self._drive(flows.read_output(namespace or await self.namespace(), name, path))
 
     # Objects of any kind
 
@@ -491,6 +504,10 @@ class AsyncJobHandle(JobFacts):
         """Put what it left into a folder."""
         return await self._client.download(self.name, folder, namespace=self.namespace)
 
+    async def read_output(self, path: str) -> bytes:
+        """One file that it left."""
+        return await self._client.read_output(self.name, path, namespace=self.namespace)
+
 
 async def _in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     """A body read from files, without holding up the event loop."""
@@ -507,6 +524,10 @@ async def _chunks(response: httpx.Response, url: str) -> AsyncIterator[bytes]:
 
 
 def _lost(url: str, error: httpx.HTTPError) -> errors.Unavailable:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return errors.Unreachable(f"{url} cannot be reached: {not_trusted('certificate verify failed')}")
+    if isinstance(error, httpx.ConnectError) and "[SSL" in str(error):
+        return errors.Unreachable(f"{url} cannot be reached: {NO_TLS}")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return errors.Unreachable(
             f"{url} cannot be reached: {str(error) or 'no answer in time'}; "

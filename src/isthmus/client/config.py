@@ -16,11 +16,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from isthmus.errors import Misconfigured
+from isthmus.errors import Misconfigured, Unauthenticated
 
 from .kubeconfigs import Access, current_context, read_access, without_secret
 
 CONTEXT_PREFIX = "isthmus"
+_PREFIX = "ist_"
 _NOWHERE = (
     "there is no server to talk to: start one here with `isthmus up`, log in to one with "
     "`isthmus login --url URL`, or set ISTHMUS_URL and ISTHMUS_TOKEN"
@@ -36,7 +37,7 @@ def find_access(
     """The server meant; raises Misconfigured that says how to name one."""
     env = os.environ if environment is None else environment
     namespace = namespace or env.get("ISTHMUS_NAMESPACE") or None
-    token = token or env.get("ISTHMUS_TOKEN") or _token_file(env)
+    token = check_token(token or env.get("ISTHMUS_TOKEN") or _token_file(env))
     url, inside = without_secret(url or env.get("ISTHMUS_URL") or "")
     token = token or inside
     kept = None if url and token else kept_access(env)
@@ -47,6 +48,17 @@ def find_access(
     if kept is not None and _same(kept.url, url):
         return kept._replace(token=token or kept.token, namespace=namespace or kept.namespace)
     return Access(url, token, namespace, _ca_file(env))
+
+
+def check_token(token: str | None) -> str | None:
+    """The token as given; raises Unauthenticated if it cannot be one, as when half of it was copied."""
+    name, underscore, secret = (token or "").removeprefix(_PREFIX).partition("_")
+    if token and not (token.startswith(_PREFIX) and name and underscore and secret):
+        raise Unauthenticated(
+            "that is not a token of Isthmus: one looks like ist_NAME_SECRET; was it cut off? "
+            "`isthmus token create USER` makes one"
+        )
+    return token
 
 
 def kept_access(env: Mapping[str, str]) -> Access | None:

@@ -19,12 +19,14 @@ from isthmus import errors
 from isthmus._kit.ids import new_uid, suffix
 
 from . import requests
-from .answers import Answer, read
+from .answers import Answer, check, read
 from .places import JOBS, PLACES, Place
 from .requests import Body, Object, Request
 
 T = TypeVar("T")
 MARK = "isthmus.dev/submission"
+ARRAY_LABEL = "isthmus.dev/array"
+INDEX_LABEL = "isthmus.dev/array-index"
 TERMINAL = frozenset({"Succeeded", "Failed", "Cancelled"})
 DEFAULT_NAMESPACE = "default"
 _TRIES = 4
@@ -162,6 +164,63 @@ def upload(
     if lacking:
         yield from ask(requests.pack(namespace, pack(lacking)))
     return (yield from ask(requests.tree(namespace, document)))
+
+
+class Part(NamedTuple):
+    """A job that left outputs, and what goes before their paths: of an array, the index of each element."""
+
+    below: str
+    job: str
+
+
+def parts(namespace: str, name: str) -> Flow[list[Part]]:
+    """The jobs whose outputs are those of a job: itself, or the elements of an array, in the order of their indices."""
+    job = yield from ask(requests.get(JOBS, namespace, name))
+    if not (job.get("spec") or {}).get("array"):
+        return [Part("", name)]
+    uid = job["metadata"].get("uid")
+    # A label holds at most 63 characters; the owner tells arrays apart whose names begin alike.
+    elements, _ = yield from everything(JOBS, namespace, f"{ARRAY_LABEL}={name[:63]}", None)
+    found: list[tuple[int, str]] = []
+    for element in elements:
+        meta, status = element["metadata"], element.get("status") or {}
+        owned = any(owner.get("uid") == uid for owner in meta.get("ownerReferences") or ())
+        if owned and (status.get("outputs") or {}).get("count"):
+            found.append((index_of(element), str(meta["name"])))
+    if not found:
+        yet = "" if (job.get("status") or {}).get("phase") in TERMINAL else " yet"
+        raise errors.NotFound(f"no element of array {name} has left outputs{yet}; name them in spec.outputs")
+    return [Part(f"{index}/", element) for index, element in sorted(found)]
+
+
+def index_of(element: Mapping[str, Any]) -> int:
+    """Which element of its array a job is."""
+    text = str((element["metadata"].get("labels") or {}).get(INDEX_LABEL) or 0)
+    return int(text) if text.isdigit() else 0
+
+
+def outputs(namespace: str, name: str) -> Flow[Object]:
+    """What a job left; of an array, what each element left, below its index."""
+    files: list[Object] = []
+    size = 0
+    for part in (yield from parts(namespace, name)):
+        found = yield from ask(requests.outputs(namespace, part.job))
+        files += [{**file, "path": f"{part.below}{file['path']}"} for file in found.get("files") or ()]
+        size += int(found.get("bytes") or 0)
+    return {"files": files, "bytes": size}
+
+
+def read_output(namespace: str, name: str, path: str) -> Flow[bytes]:
+    """One file that a job left; of an array, `3/out.csv` is the file of its element 3."""
+    answer = yield from call(requests.output(namespace, name, path))
+    index, slash, rest = path.partition("/")
+    if answer.status == 404 and slash and index.isdigit():
+        found = yield from parts(namespace, name)
+        part = next((part for part in found if part.below == f"{index}/"), None)
+        if part is not None:
+            answer = yield from call(requests.output(namespace, part.job, rest))
+    check(answer)
+    return bytes(answer.body)
 
 
 def home() -> Flow[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from isthmus.errors import Invalid, TooLarge
 
 from .hashes import HashCache, hash_file, unreadable
-from .ignoring import IGNORE_FILES, NEVER, Rules, rules_above, rules_in
+from .ignoring import CACHES, ENVIRONMENT_FILE, IGNORE_FILES, NEVER, Rules, rules_above, rules_in
 from .requests import encode
 
 MAX_FILES = 200_000
@@ -29,6 +29,8 @@ _LEAVE_OUT = "or leave it out with a line in .isthmusignore"
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
+Notice = Callable[[str], None]
+"""Called with a sentence about what was done unasked."""
 
 
 class Limits(NamedTuple):
@@ -61,6 +63,8 @@ class Folder(NamedTuple):
     contents: Mapping[str, Content]
     files: int
     size: int
+    environments: tuple[str, ...] = ()
+    """Virtual environments that were left out."""
 
 
 def read_folder(
@@ -76,7 +80,8 @@ def read_folder(
         raise Invalid(f"{os.fspath(root)} is not a folder; name the folder to send along")
     if limits is not None:
         _check_ordinary(top)
-    entries = walk(top, limits)
+    environments: list[str] = []
+    entries = walk(top, limits, environments)
     total = sum(entry.info.st_size for entry in entries if entry.link is None)
     digests = _hash_all(top, entries, total, cache_home, progress)
     files: list[dict[str, object]] = []
@@ -92,40 +97,61 @@ def read_folder(
             contents.setdefault(digest, Content(f"{top}/{entry.path}", info))
             size += info.st_size
         count += 1
-    return Folder(top, encode({"files": files}), contents, count, size)
+    return Folder(top, encode({"files": files}), contents, count, size, tuple(environments))
+
+
+def is_everything(folder: str | os.PathLike[str]) -> bool:
+    """Whether this is a whole disk, or everything that somebody owns: nobody means to send that unasked."""
+    top = os.path.realpath(folder)
+    return top == "/" or top == os.path.realpath(Path.home())
+
+
+def tell_left_out(folder: Folder, notice: Notice | None) -> None:
+    """Say which virtual environments stay here."""
+    if notice and folder.environments:
+        names = ", ".join(sorted(folder.environments)[:3]) + (", …" if len(folder.environments) > 3 else "")
+        notice(
+            f"not sent along: {names}, because a virtual environment works only where it was made; "
+            "a line for it in .isthmusignore ends this note"
+        )
 
 
 def _check_ordinary(top: str) -> None:
-    """By default nobody means to send a whole disk or everything they own."""
-    if top == "/" or top == os.path.realpath(Path.home()):
+    if is_everything(top):
         raise TooLarge(
             f"{top} is not sent along as a whole; change to the folder of your work, "
             "name one with --files DIR, or send nothing with --no-files"
         )
 
 
-def walk(top: str, limits: Limits | None = None) -> list[Entry]:
-    """Every file and link that is to be sent."""
+def walk(top: str, limits: Limits | None = None, environments: list[str] | None = None) -> list[Entry]:
+    """Every file and link that is to be sent; `environments` is told of those that are not."""
     found: list[Entry] = []
     size = 0
-    pending: list[tuple[str, Rules | None]] = [("", rules_above(top))]
+    # The last of each: whether it was asked for outright, and so is sent whatever it is.
+    pending: list[tuple[str, Rules | None, bool]] = [("", rules_above(top), True)]
     while pending:
-        below, rules = pending.pop()
+        below, rules, asked = pending.pop()
         here = f"{top}/{below}" if below else top
         try:
             with os.scandir(here) as scan:
                 items = list(scan)
         except OSError as error:
             raise unreadable(below or top, error) from None
+        if not asked and any(item.name == ENVIRONMENT_FILE for item in items):
+            if environments is not None:
+                environments.append(below)
+            continue
         present = tuple(item.name for item in items if item.name in IGNORE_FILES)
         rules = rules_in(here, present, rules)
         for item in items:
             path = f"{below}/{item.name}" if below else item.name
             is_folder = item.is_dir(follow_symlinks=False)
-            if item.name in NEVER or (rules and rules.ignores(item.path, is_folder)):
+            verdict = rules.verdict(item.path, is_folder) if rules else None
+            if item.name in NEVER or verdict or (verdict is None and item.name in CACHES and is_folder):
                 continue
             if is_folder:
-                pending.append((path, rules))
+                pending.append((path, rules, verdict is False))
                 continue
             entry = _entry(item, path)
             found.append(entry)

@@ -3,6 +3,9 @@
 Every folder may have both; a rule in a deeper folder, and in `.isthmusignore`, goes over one further up. The rules
 of the folders above count too, as far up as the root of the git repository, because that is what git does when one
 works in a part of a repository. `.git` itself is never sent.
+
+Caches and virtual environments are of no use elsewhere and are left out too, unless a rule says otherwise
+(`!.venv/` in `.isthmusignore`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 
 IGNORE_FILES = (".gitignore", ".isthmusignore")
 NEVER = frozenset({".git"})
+CACHES = frozenset({"__pycache__", ".ipynb_checkpoints"})
+ENVIRONMENT_FILE = "pyvenv.cfg"
+"""What makes a folder a virtual environment."""
 
 
 class Rules(NamedTuple):
@@ -25,8 +31,8 @@ class Rules(NamedTuple):
     specs: tuple[GitIgnoreSpec, ...]
     above: Rules | None
 
-    def ignores(self, path: str, folder: bool) -> bool:
-        """Whether an absolute path below here is left out: the nearest rule that matches decides."""
+    def verdict(self, path: str, folder: bool) -> bool | None:
+        """Whether an absolute path below here is left out: the nearest rule that matches decides; None if none does."""
         rules: Rules | None = self
         while rules is not None:
             relative = path[len(rules.base) :] + ("/" if folder else "")
@@ -34,7 +40,7 @@ class Rules(NamedTuple):
                 if (found := spec.check_file(relative).include) is not None:
                     return found
             rules = rules.above
-        return False
+        return None
 
 
 def rules_above(root: str) -> Rules | None:

@@ -81,8 +81,10 @@ def _content(content: Content) -> Iterator[bytes]:
         os.close(descriptor)
 
 
-def unpack(stream: IO[bytes], target: Path) -> list[str]:
+def unpack(stream: IO[bytes], target: Path, below: str = "") -> list[str]:
     """Put the files of a tar stream into a folder and answer their paths; never writes outside the folder.
+
+    `below` is put before every path, such as `3/` for the third element of an array.
 
     Each file is written beside its place and renamed into it, so that a link that stands there is replaced and
     not followed. Links come last, when nothing can be written through them any more.
@@ -96,14 +98,14 @@ def unpack(stream: IO[bytes], target: Path) -> list[str]:
             for member in archive:
                 if member.isdir():
                     continue
-                place = _place(root, member.name)
+                place = _place(root, below + member.name)
                 if member.issym():
-                    links.append((place, member.linkname, member.name))
+                    links.append((place, member.linkname, below + member.name))
                 elif member.isreg():
                     source = archive.extractfile(member)
                     assert source is not None
                     _write(source, place, member.mode & 0o777)
-                    written.append(member.name)
+                    written.append(below + member.name)
                 else:
                     raise Invalid(f"the archive holds {member.name!r}, which is neither a file nor a link")
     except (tarfile.TarError, EOFError) as error:

@@ -35,7 +35,7 @@ from .requests import Object, Request
 from .transport import Stream, Transport
 
 if TYPE_CHECKING:
-    from .folders import Progress
+    from .folders import Notice, Progress
 
 T = TypeVar("T")
 Objects = list[Object]
@@ -98,16 +98,18 @@ class Client:
         script: str | None = None,
         files: str | os.PathLike[str] | None = HERE,
         progress: Progress | None = None,
+        notice: Notice | None = None,
         namespace: str | None = None,
         **options: Unpack[JobOptions],
     ) -> JobHandle:
         """Start a command or a script, with a folder sent along, and answer at once with a handle.
 
         `files` is the folder; None sends nothing. The present folder, the default, is sent only if it is small;
-        name it (`files=Path.cwd()`) to send it whatever its size. The options are those of `JobOptions`.
+        name it (`files=Path.cwd()`) to send it whatever its size. `notice` is told what was left out unasked. The
+        options are those of `JobOptions`.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = None if files is None else self.send_folder(files, progress=progress, namespace=namespace)
+        sent = None if files is None else self.send_folder(files, progress=progress, notice=notice, namespace=namespace)
         return self.submit(job_manifest(command, script, sent, options), namespace=namespace)
 
     def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> JobHandle:
@@ -120,12 +122,14 @@ class Client:
         folder: str | os.PathLike[str],
         *,
         progress: Progress | None = None,
+        notice: Notice | None = None,
         namespace: str | None = None,
     ) -> Object:
         """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes."""
-        from .folders import Limits, read_folder  # hashing is not needed by most commands
+        from .folders import Limits, read_folder, tell_left_out  # hashing is not needed by most commands
 
         found = read_folder(folder, limits=Limits() if folder == HERE else None, cache_home=cache_home())
+        tell_left_out(found, notice)
         if not found.files:
             return {"tree": "", "count": 0, "bytes": 0}
 
@@ -213,21 +217,26 @@ class Client:
         return JobHandle(self, self.patch("jobs", name, {"spec": {"intent": intent}}, namespace=namespace))
 
     def outputs(self, name: str, *, namespace: str | None = None) -> Object:
-        """What a job left: `files`, each with path, size and digest, and `bytes` in all."""
-        return self.ask(requests.outputs(namespace or self.namespace(), name))
+        """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""
+        return self._drive(flows.outputs(namespace or self.namespace(), name))
 
     def download(self, name: str, folder: str | os.PathLike[str] = HERE, *, namespace: str | None = None) -> list[str]:
-        """Put what a job left into a folder, and answer the paths. Files that are there already are replaced."""
+        """Put what a job left into a folder, and answer the paths. Files that are there already are replaced.
+
+        Of an array, what each element left goes into a folder named by its index.
+        """
         from .packs import unpack
 
-        with self._open(requests.outputs_archive(namespace or self.namespace(), name)) as stream:
-            return unpack(cast("IO[bytes]", stream), Path(folder))
+        home = namespace or self.namespace()
+        written: list[str] = []
+        for part in self._drive(flows.parts(home, name)):
+            with self._open(requests.outputs_archive(home, part.job)) as stream:
+                written += unpack(cast("IO[bytes]", stream), Path(folder), part.below)
+        return written
 
     def read_output(self, name: str, path: str, *, namespace: str | None = None) -> bytes:
         """One file that a job left."""
-        answer = self._drive(flows.call(requests.output(namespace or self.namespace(), name, path)))
-        check(answer)
-        return answer.body
+        return self._drive(flows.read_output(namespace or self.namespace(), name, path))
 
     # Objects of any kind
 
@@ -416,3 +425,7 @@ class JobHandle(JobFacts):
     def download(self, folder: str | os.PathLike[str] = HERE) -> list[str]:
         """Put what it left into a folder."""
         return self._client.download(self.name, folder, namespace=self.namespace)
+
+    def read_output(self, path: str) -> bytes:
+        """One file that it left."""
+        return self._client.read_output(self.name, path, namespace=self.namespace)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import ssl
 
 _CONNECT_TIMEOUT = 10.0
+NO_TLS = "it does not speak TLS there; is it the right port, or is its address http:// instead of https://?"
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -115,7 +116,8 @@ class Transport:
                 sock = self._context().wrap_socket(sock, server_hostname=self._host)
         except OSError as error:
             sock.close()
-            raise Unreachable(f"{self.url} cannot be reached: {_why(error)}") from None
+            plain = type(error).__name__ == "SSLError"
+            raise Unreachable(f"{self.url} cannot be reached: {NO_TLS if plain else _why(error)}") from None
         return Connection(sock)
 
     def _context(self) -> ssl.SSLContext:
@@ -203,6 +205,13 @@ def _why(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
         return "there is no machine of that name; check the address"
     if type(error).__name__ == "SSLCertVerificationError":
-        why = getattr(error, "verify_message", error)
-        return f"its certificate is not trusted ({why}); name its authority in the kubeconfig or in ISTHMUS_CA_FILE"
+        return not_trusted(str(getattr(error, "verify_message", error)))
     return str(error) or type(error).__name__
+
+
+def not_trusted(why: str) -> str:
+    """What to do about a certificate that nobody we know vouches for."""
+    return (
+        f"its certificate is not trusted ({why}); sign in with `isthmus login --ca-file FILE` or set ISTHMUS_CA_FILE: "
+        "a server that made its own certificate keeps the file as tls/ca.pem in its data folder"
+    )

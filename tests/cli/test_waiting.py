@@ -1,0 +1,37 @@
+"""Why a job waits, in sentences; and what is said at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isthmus.cli.running import unusual_end
+from isthmus.cli.waiting import why_waiting
+
+
+def job(phase: str, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "x"}, "spec": {"command": ["python", "a"]}, "status": {"phase": phase, **status}}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (job("Pending", message="no site satisfies the job"), "job x waits: no site satisfies the job"),
+        (job("Pending", message="waits for room at local"), "job x waits for room at local"),
+        (job("Pending"), "job x waits to be placed"),
+        (job("Placed", site="local"), "job x is placed at local"),
+        (job("Queued", message="is held back by the engine"), "job x is held back by the engine"),
+        (job("Running", message="something"), ""),
+        (job("Succeeded"), ""),
+    ],
+)
+def test_sentences(given: dict[str, Any], told: str) -> None:
+    assert why_waiting(given) == told
+
+
+def test_python_without_a_number_is_explained() -> None:
+    missing = job("Failed", reason="StartFailed", exitCode=127, message="The program 'python' was not found")
+    assert "write python3" in unusual_end(missing)
+    missing["spec"]["command"] = ["pyton"]
+    assert unusual_end(missing) == "", "the job's own output names the program already"
