@@ -42,6 +42,8 @@ def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str =
     check_name(kind, ObjectMeta.model_construct(name=checked["metadata"].get("name", "")))
     if kind is TENANT:
         _tenant_name(checked["metadata"]["name"])
+    if kind is JOB:
+        _not_on_itself(checked)
     return checked
 
 
@@ -155,6 +157,12 @@ def _carry_over(old: Object, metadata: Object) -> None:
             metadata[field] = old["metadata"][field]
         else:
             metadata.pop(field, None)
+
+
+def _not_on_itself(job: Object) -> None:
+    for at, dependency in enumerate(job["spec"].get("dependencies") or ()):
+        if dependency["job"] == job["metadata"]["name"]:
+            raise _wrong(f"spec.dependencies[{at}].job", "names the job itself, which would wait for ever; remove it")
 
 
 def _job_promised(old: Object, new: Object) -> None:

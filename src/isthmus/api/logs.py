@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .context import Context, Logs
 
 PIECE = 256 * 2**10
+MAX_TAIL = 64 * 2**20
+"""Bytes that are searched for the last lines."""
 _PAUSE = 1.0
 
 
@@ -181,8 +183,10 @@ class _Log:
 async def _tail(logs: Logs, job: Job, attempt: int, output: Output, end: int, lines: int) -> int:
     """Where the last lines begin. A newline at the very end closes the last line and begins none."""
     position, found = end, 0
-    while position > 0 and lines > 0:
-        start = max(0, position - PIECE)
+    # A job may make its log as long as it likes, with a hole that costs it nothing: the search has an end.
+    furthest = max(0, end - MAX_TAIL)
+    while position > furthest and lines > 0:
+        start = max(furthest, position - PIECE)
         data = bytearray()
         while len(data) < position - start:
             more = await logs.read(job, attempt, output, start + len(data), position - start - len(data))
@@ -195,7 +199,7 @@ async def _tail(logs: Logs, job: Job, attempt: int, output: Output, end: int, li
             if found == lines:
                 return start + at + 1
         position = start
-    return 0 if lines else end
+    return furthest if lines else end
 
 
 async def _plain(log: _Log, followers: JobFollowers) -> AsyncGenerator[bytes, None]:

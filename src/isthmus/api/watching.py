@@ -11,7 +11,7 @@ connection alive.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -30,6 +30,7 @@ from .tables import META_V1, Form, partial_metadata, table
 
 BOOKMARK_SECONDS = 30.0
 DEFAULT_SECONDS = 1800.0
+_PIECE = 256 * 2**10
 _NO_STORE = (b"cache-control", b"no-store")
 _START = {"type": "http.response.start", "status": 200, "headers": [JSON_HEADER, _NO_STORE]}
 _START_EVENTS = {**_START, "headers": [(b"content-type", EVENT_STREAM.encode()), _NO_STORE]}
@@ -66,8 +67,8 @@ async def _send(
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
             async for change in changes:
-                lines = b"".join([encode(change), *map(encode, changes.ready())])
-                await send({"type": "http.response.body", "body": lines, "more_body": True})
+                for lines in _joined(map(encode, [change, *changes.ready()])):
+                    await send({"type": "http.response.body", "body": lines, "more_body": True})
         except IsthmusError as error:
             await send({"type": "http.response.body", "body": encode_error(error), "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -89,6 +90,20 @@ def _event_encoder(call: Call) -> Callable[[Change], bytes]:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (change.version, change.type.lower().encode(), data)
 
     return encode
+
+
+def _joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines in pieces worth a write. What waits is shared by all watchers; a joined piece is this one's own."""
+    piece: list[bytes] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size >= _PIECE:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)
 
 
 class _Encoder:

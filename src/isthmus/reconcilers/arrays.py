@@ -10,7 +10,8 @@ from collections import Counter
 from datetime import datetime
 from functools import lru_cache
 
-from isthmus.errors import AlreadyExists
+from isthmus._kit.clock import timestamp
+from isthmus.errors import AlreadyExists, Conflict, Unavailable
 from isthmus.resources.jobs import (
     ARRAY_LABEL,
     INDEX_LABEL,
@@ -36,7 +37,10 @@ BATCH = 100
 AHEAD = 1000
 """Elements that may be active when the array sets no limit."""
 
-expanded = lru_cache(maxsize=64)(expand_indices)
+_OF_THE_ARRAY = frozenset({"array", "dependencies", "ttlAfterFinished"})
+"""What the array itself sees to; its elements do not."""
+
+expanded = lru_cache(maxsize=8)(expand_indices)
 
 
 class ArrayKeeper:
@@ -51,8 +55,7 @@ class ArrayKeeper:
         indices = expanded(job.spec.array.indices)
         done = job.status.array.created if job.status.array else 0
         if job.spec.intent is Intent.CANCEL:
-            await self._pass_on_cancel(record, job, indices[: done + BATCH])
-            done = len(indices)
+            await self._pass_on_cancel(job)
         elif job.spec.intent is Intent.RUN:
             active = self._active(job)
             room = max(0, (job.spec.array.limit or AHEAD) - active)
@@ -62,7 +65,8 @@ class ArrayKeeper:
                     await self._writer.status(record, status)
                     return DONE
                 done += 1
-        status = summary(job, self._index.children.get(job.uid, Counter()), done, len(indices), now)
+        counts = self._index.children.get(job.uid, Counter())
+        status = summary(job, counts, max(done, sum(counts.values())), len(indices), now)
         if status != job.status:
             await self._writer.status(record, status)
             if status.phase.terminal:
@@ -76,7 +80,7 @@ class ArrayKeeper:
 
     async def _make(self, parent: Record, job: Job, index: int) -> str | None:
         name = f"{job.name}-{index}"
-        spec = {key: value for key, value in parent.obj["spec"].items() if key != "array"}
+        spec = {key: value for key, value in parent.obj["spec"].items() if key not in _OF_THE_ARRAY}
         meta = {
             "name": name,
             "namespace": job.namespace,
@@ -96,18 +100,20 @@ class ArrayKeeper:
             await self._writer.create(child)
         except AlreadyExists:
             there = self._jobs.get(Key(JOB.name, job.namespace, name))
-            owners = there.obj["metadata"].get("ownerReferences") or [] if there else []
-            if there is not None and all(owner["uid"] != job.uid for owner in owners):
-                return f"element {name} cannot be made: another job has that name; delete it or rename this one"
+            if there is None:
+                raise Conflict(f"{name} was made a moment ago; the watch will tell by whom") from None
+            meta = there.obj["metadata"]
+            if any(owner["uid"] == job.uid for owner in meta.get("ownerReferences") or ()):
+                return None
+            if "deletionTimestamp" in meta:
+                raise Unavailable(f"another job called {name} is still being removed") from None
+            return f"element {name} cannot be made: another job has that name; delete it or rename this one"
         return None
 
-    async def _pass_on_cancel(self, record: Record, job: Job, indices: list[int]) -> None:
-        for index in indices:
-            child = self._jobs.get(Key(JOB.name, job.namespace, f"{job.name}-{index}"))
-            if child is None or child.obj["spec"].get("intent") == Intent.CANCEL:
-                continue
-            owned = any(owner["uid"] == job.uid for owner in child.obj["metadata"].get("ownerReferences") or ())
-            if owned and not JobPhase(child.obj["status"]["phase"]).terminal:
+    async def _pass_on_cancel(self, job: Job) -> None:
+        for key in sorted(self._index.active.get(job.uid, ())):
+            child = self._jobs.get(key)
+            if child is not None and child.obj["spec"].get("intent") != Intent.CANCEL:
                 await self._writer.spec(child, intent=Intent.CANCEL.value)
 
 
@@ -116,21 +122,23 @@ def summary(job: Job, counts: Counter[JobPhase], created: int, total: int, now: 
     over = {phase: counts[phase] for phase in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED)}
     active = sum(count for phase, count in counts.items() if not phase.terminal)
     cancelled = job.spec.intent is Intent.CANCEL
+    before = job.status.array or ArrayStatus()
+    # An element that ended and was deleted since still counts.
     array = ArrayStatus(
         total=total,
         created=created,
         active=active,
-        succeeded=over[JobPhase.SUCCEEDED],
-        failed=over[JobPhase.FAILED],
-        cancelled=over[JobPhase.CANCELLED],
+        succeeded=max(before.succeeded, over[JobPhase.SUCCEEDED]),
+        failed=max(before.failed, over[JobPhase.FAILED]),
+        cancelled=max(before.cancelled, over[JobPhase.CANCELLED]),
     )
-    ended = sum(over.values())
-    if active == 0 and (cancelled or ended >= total):
+    ended = array.succeeded + array.failed + array.cancelled
+    if active == 0 and (cancelled or created >= total):
         if cancelled:
             phase, reason, message = (
                 JobPhase.CANCELLED,
                 "Cancelled",
-                f"cancelled; {ended} of {total} elements had been made",
+                f"cancelled; {created} of {total} elements had been made",
             )
         elif array.failed:
             phase, reason, message = JobPhase.FAILED, "ElementsFailed", f"{array.failed} of {total} elements failed"
@@ -146,4 +154,5 @@ def summary(job: Job, counts: Counter[JobPhase], created: int, total: int, now: 
         if ended or any(counts[p] for p in (JobPhase.RUNNING, JobPhase.FINISHING))
         else job.status.phase
     )
-    return job.status.model_copy(update={"phase": phase, "array": array})
+    started = job.status.started_at or (timestamp(now) if phase is JobPhase.RUNNING else None)
+    return job.status.model_copy(update={"phase": phase, "array": array, "started_at": started})

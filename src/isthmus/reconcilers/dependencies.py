@@ -56,6 +56,23 @@ def outlook(job: Job, find: Callable[[str], Other | None]) -> Outlook:
     return Outlook(resolved, waits_for, hopeless)
 
 
+def circle(name: str, awaits: Callable[[str], list[str]], *, limit: int = 1000) -> list[str] | None:
+    """The way on which a job waits for itself, from its name to its name; None if there is none among `limit` jobs."""
+    came_from: dict[str, str] = {}
+    waiting = [name]
+    for here in waiting:  # grows while it is walked
+        for there in awaits(here):
+            if there == name:
+                way = [here]
+                while way[-1] != name:
+                    way.append(came_from[way[-1]])
+                return [*reversed(way), name]
+            if there not in came_from and len(waiting) < limit:
+                came_from[there] = here
+                waiting.append(there)
+    return None
+
+
 def _holds(condition: DependencyCondition, other: Other) -> bool | None:
     """True, not yet (False), or never (None)."""
     over = other.phase.terminal

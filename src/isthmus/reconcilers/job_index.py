@@ -28,6 +28,8 @@ class JobIndex:
         """Where the job with a uid lives."""
         self.children: dict[str, Counter[JobPhase]] = {}
         """For each array, how many elements are in which phase."""
+        self.active: dict[str, set[Key]] = {}
+        """For each array, the elements that have not ended."""
         self._look, self._room_changed = look, room_changed
         self._demands: dict[str, Demand] = {}
         self._specs: dict[str, tuple[int, JobSpec]] = {}
@@ -45,7 +47,7 @@ class JobIndex:
         obj = new.obj
         phase = JobPhase(obj["status"]["phase"])
         before = JobPhase(old.obj["status"]["phase"]) if old else None
-        self._count_child(obj, before, phase)
+        self._count_child(new.key, (_array_of(old.obj) if old else None, before), (_array_of(obj), phase))
         if old is None:
             self._note_dependencies(new.key, obj, present=phase not in TERMINAL)
         elif before is not phase:
@@ -96,8 +98,9 @@ class JobIndex:
             self._room_changed()
 
     def unready(self, uid: str) -> None:
-        """A job must not be placed now."""
-        self.ledger.drop(uid)
+        """A job must not be placed now. Room that it takes it keeps, until its run has ended."""
+        if self.ledger.waits(uid):
+            self.ledger.drop(uid)
 
     def _keep_ledger(self, record: Record, obj: dict[str, Any], phase: JobPhase) -> None:
         uid = record.uid
@@ -120,38 +123,48 @@ class JobIndex:
         meta, spec = obj["metadata"], obj["spec"]
         if meta.get("deletionTimestamp"):
             return True
+        changed = old is None or old.obj["metadata"].get("generation") != meta.get("generation")
         if phase in TERMINAL:
-            return bool(spec.get("ttlAfterFinished")) and before is not phase
+            return bool(spec.get("ttlAfterFinished")) and (before is not phase or changed)
         if phase is JobPhase.PLACED or spec.get("array"):
             return True
         if phase is JobPhase.PENDING:
             return not simply_ready(obj) or bool(spec.get("deadline"))
-        return old is None or old.obj["metadata"].get("generation") != meta.get("generation")
+        return changed
 
     def _gone(self, record: Record) -> None:
-        self._count_child(record.obj, JobPhase(record.obj["status"]["phase"]), None)
+        self._count_child(record.key, (_array_of(record.obj), JobPhase(record.obj["status"]["phase"])), (None, None))
         self.keys.pop(record.uid, None)
         self._over.discard(record.uid)
         self.children.pop(record.uid, None)
+        self.active.pop(record.uid, None)
         self._forget(record.uid)
         self._note_dependencies(record.key, record.obj, present=False)
         self._wake_dependents(record.key)
         if self.ledger.drop(record.uid):
             self._room_changed()
 
-    def _count_child(self, obj: dict[str, Any], before: JobPhase | None, after: JobPhase | None) -> None:
-        if before is after or ARRAY_LABEL not in (obj["metadata"].get("labels") or {}):
+    def _count_child(self, key: Key, before: _Element, after: _Element) -> None:
+        """An element went from one phase to another; or, where somebody changed its owner, from one array."""
+        if before == after:
             return
-        owner = next(iter(obj["metadata"].get("ownerReferences") or ()), None)
-        if owner is None:
-            return
-        counts = self.children.setdefault(owner["uid"], Counter())
-        if before is not None:
-            counts[before] -= 1
-        if after is not None:
-            counts[after] += 1
-        if parent := self.keys.get(owner["uid"]):
-            self._look(parent)
+        for (array, phase), step in ((before, -1), (after, 1)):
+            if array is None or phase is None:
+                continue
+            if step < 0 and array not in self.children:
+                continue  # the array went first
+            self.children.setdefault(array, Counter())[phase] += step
+            active = self.active.setdefault(array, set())
+            if step > 0 and phase not in TERMINAL:
+                active.add(key)
+            else:
+                active.discard(key)
+            if parent := self.keys.get(array):
+                self._look(parent)
+
+    def is_awaited(self, key: Key) -> bool:
+        """Whether any job that has not ended depends on this name."""
+        return key in self._dependents
 
     def _note_dependencies(self, key: Key, obj: dict[str, Any], *, present: bool) -> None:
         for dependency in obj["spec"].get("dependencies") or ():
@@ -167,6 +180,18 @@ class JobIndex:
     def _wake_dependents(self, key: Key) -> None:
         for dependent in self._dependents.get(key, ()):
             self._look(dependent)
+
+
+_Element = tuple[str | None, JobPhase | None]
+"""The array that a job is an element of, and its phase."""
+
+
+def _array_of(obj: dict[str, Any]) -> str | None:
+    """The uid of the array that a job is an element of."""
+    if ARRAY_LABEL not in (obj["metadata"].get("labels") or {}):
+        return None
+    owner = next(iter(obj["metadata"].get("ownerReferences") or ()), None)
+    return owner["uid"] if owner is not None else None
 
 
 def simply_ready(obj: dict[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from isthmus.store.base import Key, Record, Store
 
 from . import lifecycle
 from .arrays import ArrayKeeper
-from .dependencies import Other, outlook
+from .dependencies import Other, circle, outlook
 from .engine_room import EngineRoom
 from .job_index import JobIndex
 from .recording import Recorder
@@ -75,10 +75,18 @@ class JobReconciler:
             job = self._index.job(record)
             self._recorder.say(job, "DeadlineMissed", f"the result was wanted by {job.spec.deadline}", warning=True)
         if job.spec.array:
-            return await self._arrays.reconcile(record, job, self._now())
+            return await self._array(record, job)
         if job.status.phase is JobPhase.PENDING:
             return await self._pending(record, job)
         return await self._follow(record, job)
+
+    async def _array(self, record: Record, job: Job) -> Result:
+        # The array waits as a whole: its elements are made when what it depends on holds, and depend on nothing.
+        if job.status.phase is JobPhase.PENDING and job.spec.intent is not Intent.CANCEL:
+            hindered, record = await self._hindered(record, job)
+            if hindered is not None:
+                return hindered
+        return await self._arrays.reconcile(record, self._index.job(record), self._now())
 
     # Before it has a site
 
@@ -90,27 +98,49 @@ class JobReconciler:
         if job.spec.intent is Intent.HOLD:
             self._index.unready(job.uid)
             return await self._wait(record, job, lifecycle.waiting(job, "Held", "held; isthmus release lets it go on"))
-        if job.spec.dependencies:
-            found = outlook(job, lambda name: self._other(job.namespace, name))
-            if found.hopeless:
-                self._index.unready(job.uid)
-                status = lifecycle.gave_up(job, JobPhase.CANCELLED, "DependencyFailed", found.hopeless, now)
-                await self._end(record, job, status)
-                return DONE
-            status = job.status.model_copy(update={"dependencies": found.resolved})
-            if found.waits_for:
-                self._index.unready(job.uid)
-                status.reason, status.message = "DependencyWaiting", found.waits_for
-                return await self._wait(record, job, status)
-            if found.resolved != (job.status.dependencies or []) or status.reason == "DependencyWaiting":
-                status.reason = status.message = None
-                record = await self._writer.status(record, status)
-                job = self._index.job(record)
+        hindered, record = await self._hindered(record, job)
+        if hindered is not None:
+            return hindered
+        job = self._index.job(record)
+        if status := lifecycle.sooner(job, now):
+            record = await self._writer.status(record, status)
+            job = self._index.job(record)
         if job.status.retry_at and (delay := (parse_timestamp(job.status.retry_at) - now).total_seconds()) > 0:
             self._index.unready(job.uid)
             return Result(requeue_after=min(delay, 3600))
         self._index.ready(job.uid, self._index.demand(record), job.spec.priority)
         return self._at_deadline(job)
+
+    async def _hindered(self, record: Record, job: Job) -> tuple[Result | None, Record]:
+        """Whether what the job depends on keeps it from going on: then the result, else the record as it is now."""
+        if not job.spec.dependencies:
+            return None, record
+        found = outlook(job, lambda name: self._other(job.namespace, name))
+        hopeless, reason = found.hopeless, "DependencyFailed"
+        # Looked for once: whoever closes a circle is the last of it, and is awaited when it is first seen.
+        new = job.status.dependencies is None and self._index.is_awaited(record.key)
+        if not hopeless and new and (way := circle(job.name, lambda name: self._awaits(job.namespace, name))):
+            hopeless, reason = f"it waits for itself: {' waits for '.join(way)}", "DependencyCircle"
+        if hopeless:
+            self._index.unready(job.uid)
+            await self._end(record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, reason, hopeless, self._now()))
+            return DONE, record
+        status = job.status.model_copy(update={"dependencies": found.resolved})
+        if found.waits_for:
+            self._index.unready(job.uid)
+            status.reason, status.message = "DependencyWaiting", found.waits_for
+            return await self._wait(record, job, status), record
+        if found.resolved != (job.status.dependencies or []) or status.reason == "DependencyWaiting":
+            status.reason = status.message = None
+            record = await self._writer.status(record, status)
+        return None, record
+
+    def _awaits(self, namespace: str, name: str) -> list[str]:
+        """The jobs that a job waits for, if it waits."""
+        record = self._jobs.get(Key(JOB.name, namespace, name))
+        if record is None or record.obj["status"]["phase"] != JobPhase.PENDING:
+            return []
+        return [dependency["job"] for dependency in record.obj["spec"].get("dependencies") or ()]
 
     async def _cancelled_early(self, record: Record, job: Job) -> Result:
         told = "cancelled before it started"
@@ -139,13 +169,18 @@ class JobReconciler:
     # At its site
 
     async def _follow(self, record: Record, job: Job) -> Result:
-        engine = self._engines.of(job.status.site)
+        site = job.status.site or ""
+        if self._site_is_gone(site):
+            lost = Observation(RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {site} was removed")
+            await self._end(record, job, lifecycle.ended(job, lost, None, self._now()))
+            return DONE
+        engine = self._engines.of(site)
         seen = await engine.observe(job.run_id)
         if seen is None:
             if job.status.phase is JobPhase.PLACED:
                 return await self._submit(record, job, engine)
             seen = Observation(
-                RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {job.status.site} no longer knows the run"
+                RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {site} no longer knows the run"
             )
         return await self._seen(record, job, engine, seen)
 
@@ -206,15 +241,23 @@ class JobReconciler:
             if job.status.phase is not JobPhase.FINISHING:
                 record = await self._writer.status(record, lifecycle.finishing(job, seen))
                 job = self._index.job(record)
-            sink = TreeSink(self._blobs, job.namespace)
-            skipped = await engine.collect(job.run_id, job.spec.outputs, sink)
-            digest, count, size = await sink.finish()
-            outputs = Outputs(tree=digest, count=count, bytes=size, skipped=skipped[:100] or None)
+            outputs = await self._collect(job, engine)
         reach("finish:collected")
         await self._end(record, job, lifecycle.ended(job, seen, outputs, self._now()))
         reach("finish:written")
         self._leadership.check()
         await engine.tidy(job.run_id)
+
+    async def _collect(self, job: Job, engine: Engine) -> Outputs:
+        sink = TreeSink(self._blobs, job.namespace)
+        try:
+            skipped = await engine.collect(job.run_id, job.spec.outputs, sink)
+            digest, count, size = await sink.finish()
+        except (NotFound, Invalid, EngineRefused) as error:
+            # Asking again would not help: too many files, or the site has lost them. The job ends, and says so.
+            skipped = [f"nothing was kept: {error.message}"]
+            digest, count, size = await TreeSink(self._blobs, job.namespace).finish()
+        return Outputs(tree=digest, count=count, bytes=size, skipped=skipped[:100] or None)
 
     async def _end(self, record: Record, job: Job, status: JobStatus) -> None:
         await self._writer.status(record, status)
@@ -224,8 +267,11 @@ class JobReconciler:
         self._recorder.say(job, status.reason or status.phase.value, told, warning=status.phase is JobPhase.FAILED)
 
     async def _after_end(self, record: Record, job: Job) -> Result:
-        if (engine := self._engines.find(job.status.site or "")) and RUN_FINALIZER in (job.metadata.finalizers or ()):
-            await engine.tidy(job.run_id)
+        self._leadership.check()
+        if RUN_FINALIZER in (job.metadata.finalizers or ()):
+            for attempt, site in _tries(job):
+                if engine := self._engines.find(site or ""):
+                    await engine.tidy(f"{job.uid}.{attempt}")
         if job.spec.ttl_after_finished and job.status.finished_at:
             end = parse_timestamp(job.status.finished_at) + timedelta(
                 seconds=parse_duration(job.spec.ttl_after_finished)
@@ -241,14 +287,17 @@ class JobReconciler:
         self._index.unready(job.uid)
         if RUN_FINALIZER not in (job.metadata.finalizers or ()):
             return DONE
-        past = [(earlier.attempt, earlier.site) for earlier in job.status.tries or ()]
-        for attempt, site in [*past, (job.status.attempt, job.status.site)]:
+        for attempt, site in _tries(job):
             if site is None or self._site_is_gone(site):
                 continue
             engine = self._engines.of(site)
             run_id = f"{job.uid}.{attempt}"
             seen = await engine.observe(run_id)
             self._leadership.check()
+            if seen is None:
+                # Prepared and never started, or still on its way from a control plane that lost the lead: bar it.
+                await engine.cancel(run_id, grace=0)
+                seen = await engine.observe(run_id)
             if seen is None:
                 continue
             if seen.state is not RunState.ENDED:
@@ -261,3 +310,9 @@ class JobReconciler:
 
     def _site_is_gone(self, site: str) -> bool:
         return self._engines.find(site) is None and not self._engines.expects(site)
+
+
+def _tries(job: Job) -> list[tuple[int, str | None]]:
+    """Every try that may have left something, and where."""
+    past = [(earlier.attempt, earlier.site) for earlier in job.status.tries or ()]
+    return [*past, (job.status.attempt, job.status.site)]

@@ -99,6 +99,14 @@ def finished(status: JobStatus, now: datetime) -> JobStatus:
     return status
 
 
+def sooner(job: Job, now: datetime) -> JobStatus | None:
+    """The status of a job whose next try lies further away than any backoff: the clock was set back meanwhile."""
+    longest = timedelta(seconds=parse_duration(job.spec.retries.max_backoff))
+    if job.status.retry_at is None or parse_timestamp(job.status.retry_at) <= now + longest:
+        return None
+    return job.status.model_copy(update={"retry_at": timestamp(now + longest)})
+
+
 def missed_deadline(job: Job, now: datetime) -> JobStatus | None:
     """The status with its mark, once the deadline has passed; None if there is nothing to mark."""
     if job.spec.deadline is None or now < parse_timestamp(job.spec.deadline):

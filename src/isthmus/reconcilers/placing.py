@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
 
 from isthmus._kit.clock import utcnow
 from isthmus._kit.crashpoints import reach
-from isthmus.errors import Conflict, IsthmusError
+from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
 from isthmus.metrics import JOBS_WAITING, PLACEMENT_SECONDS
 from isthmus.resources.jobs import RUN_FINALIZER
 from isthmus.resources.sites import Site
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 CALM = 0.3
 """Seconds without a placement before it is told why jobs wait."""
 TOLD_AT_ONCE = 100
+CHEAP = 0.02
+"""Seconds that a pass may take before a pause follows it."""
 
 
 class Placer:
@@ -62,31 +65,41 @@ class Placer:
         self._index, self._engines, self._recorder = index, engines, recorder
         self._writer = Writer(store, leadership, jobs)
         self._wake, self._now = wake, now
+        self._pause = 0.0
 
     async def run(self) -> None:
         """Place until cancelled."""
         while True:
             await self._wake.wait()
+            if self._pause:
+                await asyncio.sleep(self._pause)
+                self._pause = 0.0
             self._wake.clear()
             try:
                 made = await self._pass()
+                if made.assignments:
+                    self._wake.set()  # look again at once: a pass is limited, and writes may have been refused
+                    await asyncio.sleep(0)
+                elif made.verdicts:
+                    await self._tell(made)
             except IsthmusError as error:
                 log.warning("placement failed", extra={"error": str(error)})
                 await asyncio.sleep(1)
                 self._wake.set()
-                continue
-            if made.assignments:
-                self._wake.set()  # look again at once: a pass is limited, and writes may have been refused
-                await asyncio.sleep(0)
-            elif made.verdicts:
-                await self._tell(made)
 
     async def _pass(self) -> Plan:
-        with PLACEMENT_SECONDS.time():
-            made = plan(self._index.ledger, self._site_views(), self._tenant_specs())
+        began = time.monotonic()
+        made = plan(self._index.ledger, self._site_views(), self._tenant_specs())
+        spent = time.monotonic() - began
+        PLACEMENT_SECONDS.observe(spent)
+        if spent > CHEAP:  # thousands of jobs that all differ: leave the others as much time as was taken from them
+            self._pause = min(spent, 1.0)
         JOBS_WAITING.set(self._index.ledger.waiting)
         if made.assignments:
-            await asyncio.gather(*(self._assign(assignment) for assignment in made.assignments))
+            # All are waited for, also when one fails: a later pass must not plan around writes that are on their way.
+            done = await asyncio.gather(*map(self._assign, made.assignments), return_exceptions=True)
+            if failed := next((outcome for outcome in done if outcome is not None), None):
+                raise failed
         return made
 
     async def _assign(self, assignment: Assignment) -> None:
@@ -101,7 +114,7 @@ class Placer:
             await self._writer.status(
                 record, lifecycle.placed(job, assignment.site, self._now()), finalizers=finalizers
             )
-        except Conflict:
+        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will tell
             self._wake.set()
             return
         reach("place:after")
@@ -120,7 +133,7 @@ class Placer:
             job = self._index.job(record)
             try:
                 await self._writer.status(record, lifecycle.waiting(job, verdict.reason, verdict.message))
-            except Conflict:
+            except (Conflict, NotFound):
                 continue
             self._recorder.say(job, verdict.reason, verdict.message, warning=verdict.reason == "NoSiteFits")
         if len(news) == TOLD_AT_ONCE:

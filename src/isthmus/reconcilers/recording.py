@@ -8,6 +8,7 @@ after an hour.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from datetime import datetime, timedelta
@@ -15,10 +16,11 @@ from typing import Any
 
 from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.ids import suffix
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, NotFound
 from isthmus.metrics import EVENTS_DROPPED
-from isthmus.resources.kinds import EVENT
+from isthmus.resources.kinds import EVENT, TENANT
 from isthmus.resources.meta import Resource
+from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.store.base import Key, Query, Store
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ class Recorder:
             EVENTS_DROPPED.inc()
             return
         now = timestamp(utcnow())
-        namespace = about.namespace or "isthmus-system"
+        namespace = about.namespace or SYSTEM_NAMESPACE
         self._queue.put_nowait(
             {
                 "apiVersion": "v1",
@@ -76,9 +78,20 @@ class Recorder:
         while True:
             event = await self._queue.get()
             try:
-                await self._store.create(EVENT, event)
+                if await self._is_heard(event["metadata"]["namespace"]):
+                    await self._store.create(EVENT, event)
             except IsthmusError as error:
                 log.info("event not written", extra={"error": str(error)})
+
+    async def _is_heard(self, namespace: str) -> bool:
+        """Whether there is a tenant to tell. One that is made again under the same name must not hear of the old."""
+        if namespace == SYSTEM_NAMESPACE:
+            return True
+        try:
+            tenant = await self._store.get(Key(TENANT.name, "", namespace))
+        except NotFound:
+            return False
+        return "deletionTimestamp" not in tenant.obj["metadata"]
 
     async def _sweep(self) -> None:
         while True:
@@ -94,7 +107,8 @@ class Recorder:
             page = await self._store.list(Query(EVENT), limit=500, continue_=cursor)
             for record in page.records:
                 if parse_timestamp(record.obj.get("lastTimestamp") or "1970-01-01T00:00:00Z") < before:
-                    await self._store.delete(Key(*record.key), uid=record.uid)
+                    with contextlib.suppress(NotFound):  # went with its tenant meanwhile
+                        await self._store.delete(Key(*record.key), uid=record.uid)
             if (cursor := page.continue_) is None:
                 return
 

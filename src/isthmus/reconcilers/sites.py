@@ -74,6 +74,8 @@ class SiteReconciler:
         self._engines.expect({known.key.name for known in self._sites.all()})
         if record is None:
             await self._close(key.name)
+            for uid in self._index.ledger.at(key.name):  # gone by force: nobody else will tell of its jobs
+                self._look(self._index.keys[uid])
             return DONE
         site = Site.model_validate(record.obj)
         if site.metadata.deletion_timestamp:
@@ -129,6 +131,8 @@ class SiteReconciler:
                     first = False
             except IsthmusError as error:
                 log.warning("no news from site", extra={"site": name, "error": str(error)})
+            except Exception:  # nobody would look at its jobs any more
+                log.exception("no news from site", extra={"site": name})
             await asyncio.sleep(1)
 
     async def _note(self, record: Record, site: Site, status: SiteStatus) -> None:

@@ -21,6 +21,9 @@ FINALIZER = "isthmus.dev/tenant"
 UID_BASE = 200_000
 """First uid given to tenants: beyond people's accounts and below the ranges of user namespaces."""
 
+HEARD_WITHIN = 1.0
+"""Seconds until every API server knows that a tenant ends: what one of them accepts before that is cleared too."""
+
 
 class TenantReconciler:
     """Looks after tenants."""
@@ -62,7 +65,8 @@ class TenantReconciler:
             return DONE
         if tenant.status.phase is not TenantPhase.TERMINATING:
             status = tenant.status.model_copy(update={"phase": TenantPhase.TERMINATING})
-            record = await self._writer.status(record, status)
+            await self._writer.status(record, status)
+            return Result(requeue_after=HEARD_WITHIN)
         left = 0
         for kind in (TOKEN, JOB, EVENT):
             left += await self._clear(kind, tenant.name)

@@ -29,6 +29,7 @@ class Informer:
         self._store = store
         self._retry = retry
         self._records: dict[Key, Record] = {}
+        self._reached = 0
         self._handlers: list[Handler] = []
         self._synced = asyncio.Event()
 
@@ -49,9 +50,12 @@ class Informer:
         await self._synced.wait()
 
     def note(self, record: Record) -> None:
-        """Take note of a version that we ourselves just wrote, before the watch tells."""
-        if (known := self._records.get(record.key)) is None or known.version < record.version:
-            self._put(record)
+        """Take note of a version that we ourselves just wrote, before the watch tells.
+
+        What the watch is past already is not noted: an object that is not here was deleted since.
+        """
+        if record.version > self._reached:
+            self._note(record)
 
     def note_removed(self, record: Record) -> None:
         """Take note that our own write removed the object."""
@@ -76,9 +80,10 @@ class Informer:
         page = await self._store.list(Query(self.kind))
         seen = {record.key for record in page.records}
         for record in page.records:
-            self.note(record)
+            self._note(record)
         for gone in [r for r in self._records.values() if r.key not in seen and r.version <= page.version]:
             self._remove(gone)
+        self._reached = page.version
         return page.version
 
     async def _watch(self, version: int) -> None:
@@ -92,7 +97,12 @@ class Informer:
         if change.type is EventType.DELETED:
             self.note_removed(change.record)
         else:
-            self.note(change.record)
+            self._note(change.record)
+        self._reached = change.version
+
+    def _note(self, record: Record) -> None:
+        if (known := self._records.get(record.key)) is None or known.version < record.version:
+            self._put(record)
 
     def _put(self, record: Record) -> None:
         old = self._records.get(record.key)

@@ -85,6 +85,7 @@ def allow_many_files() -> None:
 async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
     """Serve until cancelled or told to stop by a signal."""
     with _taken(settings.data):
+        os.umask(0o077)  # what we make from here on is ours alone; what jobs need is opened to them
         listener = _bind(settings)
         try:
             async with _store(settings) as store:
@@ -207,6 +208,8 @@ def running_instance(data: Path) -> Instance | None:
         return None
     except BlockingIOError:
         pass
+    except PermissionError:
+        raise Misconfigured(f"{data} belongs to another account; choose another folder with --data") from None
     try:
         found = json.loads((data / "instance.json").read_text())
         return Instance(found["url"], found["pid"], data)
@@ -225,8 +228,11 @@ class _taken:  # noqa: N801 - used as a verb: with _taken(folder)
         try:
             self._data.mkdir(parents=True, exist_ok=True)
             # Others may pass through (jobs of other accounts run below) but not look around.
-            self._data.chmod(0o711)
+            for folder in (self._data, self._data / "sites"):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o711)
             self._lock = (self._data / "lock").open("a+")
+            (self._data / "lock").chmod(0o600)  # who may open it may lock it
         except OSError as error:
             raise Misconfigured(
                 f"the data folder {self._data} cannot be used ({error.strerror}); choose another with --data"

@@ -60,7 +60,7 @@ def find_matches(work: Path, patterns: Sequence[str], owner: int) -> list[Match]
     compiled = [translate(pattern) for pattern in patterns]
     if not compiled:
         return []
-    top = os.open(work, _FOLDER)
+    top = _open_top(work)
     try:
         found = [
             _classify(path, info, target, owner)
@@ -122,6 +122,15 @@ def _shown(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def _open_top(path: Path) -> int:
+    """Open the folder itself. Where jobs run under our own account, one may have closed it to us."""
+    try:
+        return os.open(path, _FOLDER)
+    except PermissionError:
+        path.chmod(0o700)
+        return os.open(path, _FOLDER)
+
+
 def open_plain(work: Path, path: str, owner: int) -> tuple[int, os.stat_result]:
     """Open a plain file below the folder without following any link on the way; raises OSError."""
     *folders, name = path.split("/")
@@ -144,7 +153,7 @@ def open_plain(work: Path, path: str, owner: int) -> tuple[int, os.stat_result]:
 def remove_tree(path: Path) -> None:
     """Remove a folder and everything in it, however deep, following no link. One that is not there is no error."""
     try:
-        top = os.open(path, _FOLDER)
+        top = _open_top(path)
     except FileNotFoundError:
         return
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import platform
@@ -45,6 +46,9 @@ from .observing import free_work, is_over, look, look_and_settle, settle
 from .processes import open_pidfd
 from .settings import LocalSettings
 from .staging import Contents, Staging, clear_abandoned
+
+# A name that is too long, or not for this file system: trying again would not help.
+_NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 
 
 class LocalEngine:
@@ -200,6 +204,10 @@ class LocalEngine:
         try:
             self._stage(run, files)
         except OSError as error:
+            if error.errno in _NEVER:
+                raise EngineRefused(
+                    f"A file sent along cannot be made here: {error}. Rename it, or leave it out with .gitignore."
+                ) from error
             raise SiteUnavailable(f"The folder of run {run.id} could not be prepared: {error}.") from error
 
     def _stage(self, run: Run, files: FileSource | None) -> None:
@@ -306,6 +314,8 @@ class LocalEngine:
             matches = await asyncio.to_thread(find_matches, folder.work, patterns, owner)
         except FileNotFoundError:
             return [f"The working folder of run {run_id} is no longer there."] if patterns else []
+        except OSError as error:
+            raise SiteUnavailable(f"The working folder of run {run_id} cannot be read: {error}.") from error
         skipped: list[str] = []
         left = self._settings.max_output_bytes
         for match in matches:

@@ -99,6 +99,7 @@ class Keeper:
         command = [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), str(self._root), self._name]
         try:
             with (self._root / "keeper.log").open("ab") as log:
+                os.fchmod(log.fileno(), 0o600)
                 done = subprocess.run(
                     command,
                     stdin=subprocess.DEVNULL,

@@ -1,0 +1,129 @@
+"""A disk that is full, a database that another program holds: a clear error, and everything else goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.testing.servers import ServerProcess, eventually
+
+from .conftest import Answer, ask
+
+pytestmark = pytest.mark.real
+
+
+def submit(server: ServerProcess, name: str, script: str = "true") -> Answer:
+    body = {"kind": "Job", "metadata": {"name": name}, "spec": {"script": script}}
+    return ask(server, "POST", server.jobs(), body)
+
+
+def put(server: ServerProcess, content: bytes) -> Answer:
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return ask(server, "PUT", f"/apis/isthmus.dev/v1/namespaces/default/files/{digest}", content)
+
+
+def fill(folder: Path) -> Path:
+    """Leave no room on the disk of a folder."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (2**20, 4096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+    return filler
+
+
+if os.geteuid() == 0:
+
+    @pytest.fixture
+    def small_disk(tmp_path: Path) -> Iterator[Path]:
+        """A disk of its own, of 48 MiB."""
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m,mode=755", "tmpfs", str(disk)], check=True)
+        yield disk
+        for socket in disk.glob("data/sites/*/keeper-*.sock"):
+            socket.unlink()  # the keeper leaves when it is gone; the disk goes with it
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+    @pytest.fixture
+    def server_on_small_disk(small_disk: Path, tmp_path: Path) -> Iterator[ServerProcess]:
+        made = ServerProcess(small_disk / "data")
+        made.log = tmp_path / "server.log"
+        made.start()
+        yield made
+        made.stop()
+
+    def test_a_full_disk_refuses_what_is_new_and_recovers_when_there_is_space(
+        server_on_small_disk: ServerProcess, small_disk: Path
+    ) -> None:
+        server = server_on_small_disk
+        server.submit("runs", script="echo begun; sleep 6; echo end", outputs=["nothing"])
+        server.submit("waits", script="echo ran", resources={"cpus": str(os.cpu_count())})
+        eventually(lambda: server.status("runs")["phase"] == "Running")
+        filler = fill(small_disk)
+        # What is left in the database's own files may take a few.
+        answers = [submit(server, f"refused-{number}", "true " + "x" * 5000) for number in range(20)]
+        assert {answer.code for answer in answers[-5:]} == {503}
+        assert "space" in answers[-1].object["message"]
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert server.status("runs")["phase"] in ("Running", "Finishing")
+        assert server.output("runs").startswith("begun\n")
+        content = b"y" * 3_000_000
+        assert put(server, content).code == 503
+        assert server.ready()
+        eventually(lambda: server.output("runs").endswith("end\n") or None)  # its output found room in its last block
+        assert server.process is not None
+        assert server.process.poll() is None
+        filler.unlink()
+        assert server.finished("runs")["phase"] == "Succeeded"
+        assert server.finished("waits")["phase"] == "Succeeded"
+        assert put(server, content).code == 200
+        server.submit("after", script="echo ran")
+        assert server.finished("after")["phase"] == "Succeeded"
+
+    def test_a_job_that_fills_the_disk_ends_and_is_told(server_on_small_disk: ServerProcess, small_disk: Path) -> None:
+        server = server_on_small_disk
+        server.submit("greedy", script="cat /dev/zero > all; echo code $?; sync; sleep 1; exit 9", outputs=["all"])
+        eventually(lambda: os.statvfs(small_disk).f_bavail < 2 or None)
+        assert server.ready()
+        # Its record of the end has room of its own; the database has none until its files are gone, so the
+        # administrator makes some.
+        eventually(lambda: list(small_disk.glob("data/sites/local/runs/*/ended")) or None)
+        for run in small_disk.glob("data/sites/local/runs/*/work/all"):
+            os.truncate(run, 1000)
+        status = server.finished("greedy")
+        assert (status["phase"], status["exitCode"]) == ("Failed", 9)
+
+
+def test_a_database_that_another_program_holds_refuses_writes_and_serves_reads(own_server: ServerProcess) -> None:
+    server = own_server
+    server.start()
+    server.submit("runs", script="echo begun; sleep 1; exit 4")
+    server.submit("waits", resources={"cpus": str(os.cpu_count())})
+    eventually(lambda: server.status("runs")["phase"] == "Running")
+    other = sqlite3.connect(server.data / "isthmus.db", isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        refused = submit(server, "refused")
+        assert refused.code == 503
+        assert "locked" in refused.object["message"]
+        assert server.status("runs")["phase"] == "Running"
+        assert server.ready()
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
+    assert server.finished("runs")["exitCode"] == 4
+    assert server.finished("waits")["phase"] == "Succeeded"
+    server.submit("after")
+    assert server.finished("after")["phase"] == "Succeeded"
+    assert server.process is not None
+    assert server.process.poll() is None

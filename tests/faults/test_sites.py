@@ -1,0 +1,206 @@
+"""Sites that do not answer, lose replies, forget, refuse or are slow: nothing is concluded from silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from isthmus.engines.base import Run
+from isthmus.resources.kinds import SITE
+from isthmus.store.base import Key
+from isthmus.testing.fake_engine import Outcome
+
+RunOnVirtualTime = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def held(_: Run) -> Outcome:
+    return Outcome(after=None)
+
+
+def failing(_: Run) -> Outcome:
+    return Outcome(exit_code=3)
+
+
+@pytest.mark.parametrize("phase", ["submit", "running", "finishing", "cancel"])
+def test_a_site_that_is_away_delays_a_job_and_changes_nothing_else(
+    plane: Any, on_virtual_time: RunOnVirtualTime, phase: str
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = lambda run: Outcome(after=None, files={"kept": b"1"})
+            await it.submit("first")
+            await it.phase("first", "Running")
+            if phase == "submit":
+                it.machine.faults.unavailable = "gone fishing"
+                await it.submit("job", outputs=["kept"])
+                await it.phase("job", "Placed", "Pending")
+            else:
+                await it.submit("job", outputs=["kept"])
+                job = await it.phase("job", "Running")
+                it.machine.faults.unavailable = "gone fishing"
+                if phase == "finishing":
+                    it.machine.end(job.run_id)
+                elif phase == "cancel":
+                    await it.change("job", intent="Cancel")
+            await asyncio.sleep(600)
+            before = await it.job("job")
+            assert not before.status.phase.terminal
+            assert (await it.job("first")).status.phase == "Running"
+            it.machine.faults.unavailable = ""
+            if phase in ("submit", "running"):
+                job = await it.phase("job", "Running")
+                it.machine.end(job.run_id)
+            after = await it.ended("job")
+            assert after.status.phase == ("Cancelled" if phase == "cancel" else "Succeeded")
+            assert after.status.attempt == 0
+            assert max(it.machine.starts.values()) == 1
+
+    on_virtual_time(story())
+
+
+def test_a_lost_reply_never_starts_a_second_run(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane(cpus=100) as it:
+            it.machine.faults.lose_replies = 20
+            for number in range(40):
+                await it.submit(f"job-{number}")
+            jobs = await it.all_ended()
+            assert {job.status.phase for job in jobs} == {"Succeeded"}
+            assert set(it.machine.starts.values()) == {1}
+            assert len(it.machine.starts) == 40
+
+    on_virtual_time(story())
+
+
+@pytest.mark.parametrize("outputs", [[], ["kept"]])
+def test_a_run_that_its_site_forgot_ends_its_job_as_lost(
+    plane: Any, on_virtual_time: RunOnVirtualTime, outputs: list[str]
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            await it.submit("job", outputs=outputs)
+            job = await it.phase("job", "Running")
+            it.machine.vanish(job.run_id)
+            ended = await it.ended("job")
+            assert (ended.status.phase, ended.status.reason) == ("Failed", "NodeLost")
+            await it.submit("next", resources={"cpus": "4"})
+            await it.phase("next", "Running")
+
+    on_virtual_time(story())
+
+
+def test_a_run_forgotten_while_its_outputs_are_collected_does_not_hold_its_job_for_ever(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            await it.submit("job", outputs=["kept"])
+            job = await it.phase("job", "Running")
+            it.machine.faults.silent = True
+            it.machine.end(job.run_id)
+            it.machine.faults.silent = False
+            original = type(it.machine).tell
+            it.machine.runs[job.run_id].outcome = Outcome(files={"kept": b"1"})
+            seen = it.machine.runs[job.run_id]
+            # It is there when it is looked at, and gone when its files are asked for.
+            it.machine.runs.pop(job.run_id)
+            it.machine.runs = _OnceThere(it.machine.runs, job.run_id, seen, looks=1)
+            original(it.machine, job.run_id)
+            ended = await it.ended("job")
+            assert ended.status.phase in ("Succeeded", "Failed")
+
+    on_virtual_time(story())
+
+
+class _OnceThere(dict[str, Any]):
+    def __init__(self, rest: dict[str, Any], run_id: str, run: Any, looks: int) -> None:
+        super().__init__(rest)
+        self._run_id, self._run, self._looks = run_id, run, looks
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key == self._run_id and self._looks:
+            self._looks -= 1
+            return self._run
+        return super().get(key, default)
+
+
+def test_a_site_that_refuses_ends_the_job_and_says_why(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.faults.refuse = "not on a Sunday"
+            await it.submit("job", retries={"limit": 3})
+            ended = await it.ended("job")
+            assert (ended.status.phase, ended.status.reason) == ("Failed", "EngineRefused")
+            assert "not on a Sunday" in (ended.status.message or "")
+
+    on_virtual_time(story())
+
+
+def test_a_site_that_tells_nothing_is_looked_at_after_a_restart(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            it.machine.faults.silent = True
+            await it.submit("job")
+            job = await it.phase("job", "Running")
+            await it.stop()
+            it.machine.end(job.run_id)
+            it.start()
+            assert (await it.ended("job")).status.phase == "Succeeded"
+
+    on_virtual_time(story())
+
+
+def test_a_site_deleted_while_jobs_are_placed_leaves_no_job_behind(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    async def story() -> None:
+        async with plane(cpus=2) as it:
+            it.machine.outcome = lambda run: Outcome(after=5.0)
+            for number in range(6):
+                await it.submit(f"job-{number}")
+            await it.phase("job-0", "Running")
+            await it.real.delete(Key(SITE.name, "", "fake"))
+            await it.ended("job-0")
+
+            async def removed() -> bool:
+                page = await it.real.list(_sites())
+                return not page.records
+
+            await it.until(removed)
+            left = [job for job in await it.jobs() if not job.status.phase.terminal]
+            assert {job.status.phase for job in left} == {"Pending"}
+            await it.create(SITE, "other", {"driver": "fake", "probeInterval": "2s"})
+            await it.all_ended()
+            assert set(it.machine.starts.values()) == {1}
+
+    on_virtual_time(story())
+
+
+def test_a_job_placed_at_a_site_that_is_gone_ends(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            await it.submit("job")
+            await it.phase("job", "Running")
+            # An administrator takes the finalizer away by force.
+            record = await it.real.get(Key(SITE.name, "", "fake"))
+            await it.real.delete(record.key)
+            record = await it.real.get(record.key)
+            metadata = {k: v for k, v in record.obj["metadata"].items() if k != "finalizers"}
+            await it.real.update(SITE, {**record.obj, "metadata": metadata})
+            ended = await it.ended("job")
+            assert (ended.status.phase, ended.status.reason) == ("Failed", "NodeLost")
+
+    on_virtual_time(story())
+
+
+def _sites() -> Any:
+    from isthmus.store.base import Query
+
+    return Query(SITE)

@@ -1,0 +1,120 @@
+"""A store that is away, full or locked while jobs wait and run, and writes that somebody else was faster with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from isthmus.engines.base import Run
+from isthmus.testing.fake_engine import Outcome
+
+RunOnVirtualTime = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def held(_: Run) -> Outcome:
+    return Outcome(after=None)
+
+
+def test_a_store_that_is_away_while_jobs_wait_does_not_end_the_control_plane(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    async def story() -> None:
+        async with plane(cpus=1) as it:
+            it.machine.outcome = held
+            await it.submit("first")
+            first = await it.phase("first", "Running")
+            await it.submit("waits")
+            it.store.away = True
+            await it.submit("waits-too", resources={"cpus": "2"})  # to be told why it waits: a write that fails
+            await asyncio.sleep(300)
+            assert not it.task.done()
+            it.store.away = False
+            it.machine.end(first.run_id)
+            waits = await it.phase("waits", "Running")
+            it.machine.end(waits.run_id)
+            assert (await it.ended("waits")).status.phase == "Succeeded"
+
+            async def told() -> bool:
+                return bool((await it.job("waits-too")).status.reason == "NoSiteFits")
+
+            await it.until(told)
+
+    on_virtual_time(story())
+
+
+def test_a_waiting_job_that_is_deleted_while_it_is_told_why_it_waits_disturbs_nobody(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    async def story() -> None:
+        async with plane(cpus=1) as it:
+            it.machine.outcome = held
+            await it.submit("first")
+            await it.phase("first", "Running")
+            update = it.store.update
+
+            async def deleted_first(kind: Any, obj: Any, part: Any = None) -> Any:
+                if obj["metadata"]["name"] == "waits":
+                    await it.delete("waits")
+                return await update(kind, obj, part)
+
+            it.store.update = deleted_first
+            await it.submit("waits")
+            await it.gone("waits")
+            await asyncio.sleep(60)
+            assert not it.task.done()
+            await it.submit("small", resources={"cpus": "0.1"})
+            await it.change("first", intent="Cancel")
+            await it.phase("small", "Running")
+
+    on_virtual_time(story())
+
+
+def test_conflicts_on_nearly_every_write_only_delay(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane(cpus=8) as it:
+            it.store.conflicts = 0.9
+            for number in range(20):
+                await it.submit(f"job-{number}")
+            jobs = await it.all_ended()
+            assert {job.status.phase for job in jobs} == {"Succeeded"}
+            assert set(it.machine.starts.values()) == {1}
+
+    on_virtual_time(story())
+
+
+def test_answers_of_the_store_that_are_lost_only_delay(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane(cpus=8) as it:
+            it.store.lost = 0.5
+            it.machine.outcome = lambda _: Outcome(after=1.0)
+            for number in range(20):
+                await it.submit(f"job-{number}")
+            await it.submit("array", array={"indices": "0-9", "limit": 3})
+            jobs = await it.all_ended()
+            assert {job.status.phase for job in jobs} == {"Succeeded"}
+            assert len(jobs) == 31
+            assert set(it.machine.starts.values()) == {1}
+            assert it.most_taken <= 8
+
+    on_virtual_time(story())
+
+
+def test_who_lost_the_lead_starts_and_writes_nothing(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            await it.submit("before")
+            before = await it.phase("before", "Running")
+            it.leadership.leads = False
+            written = len(it.store.updates)
+            await it.submit("after")
+            it.machine.end(before.run_id)
+            await asyncio.sleep(300)
+            assert len(it.store.updates) == written
+            assert len(it.machine.starts) == 1
+            it.leadership.leads = True
+            assert (await it.ended("before")).status.phase == "Succeeded"
+            await it.phase("after", "Running")
+
+    on_virtual_time(story())
