@@ -40,6 +40,21 @@ def test_thousands_of_finished_and_hundreds_of_waiting_jobs_are_found_again(own_
     eventually(lambda: not ask(server, "GET", server.jobs() + told).object["items"])
 
 
+def test_an_admin_token_that_was_deleted_does_not_come_back_with_the_next_start(own_server: ServerProcess) -> None:
+    server = own_server
+    server.start()
+    leaked = server.token
+    name = leaked.removeprefix("ist_").partition("_")[0]
+    assert ask(server, "DELETE", f"/apis/isthmus.dev/v1/namespaces/isthmus-system/tokens/{name}").code == 200
+    assert ask(server, "GET", server.jobs(), token=leaked).code == 401
+    server.stop()
+    server.start()
+    assert ask(server, "GET", server.jobs(), token=leaked).code == 401
+    assert server.token != leaked
+    assert ask(server, "GET", server.jobs()).code == 200
+    assert leaked not in (server.data / "kubeconfig").read_text()
+
+
 async def fill(database: Path) -> None:
     store = await open_store(database)
     try:

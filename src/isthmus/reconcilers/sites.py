@@ -6,6 +6,7 @@ A site that does not answer is `Unreachable`: nothing new is sent there and noth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -67,9 +68,27 @@ class SiteReconciler:
         self._look, self._opened = look, opened
         self._writer = Writer(store, leadership, sites)
         self._open: dict[str, _Open] = {}
+        self._tried: set[str] = set()
+        self._progress = asyncio.Event()
+
+    async def tried(self, names: set[str], patience: float) -> None:
+        """Wait, not for ever, until each of these sites was looked at once: before, their jobs could only be told
+        that nothing is connected."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while not names <= self._tried:
+                    self._progress.clear()
+                    await self._progress.wait()
 
     async def reconcile(self, key: Key) -> Result:
         """One look at one site."""
+        try:
+            return await self._look_at(key)
+        finally:
+            self._tried.add(key.name)
+            self._progress.set()
+
+    async def _look_at(self, key: Key) -> Result:
         record = self._sites.get(key)
         self._engines.expect({known.key.name for known in self._sites.all()})
         if record is None:

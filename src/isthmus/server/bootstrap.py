@@ -93,7 +93,8 @@ async def admin_token(store: Store, settings: ServerSettings) -> str:
     """The token in the data folder, made at the first start.
 
     The file is written before the object, so that a crash in between leaves a token that the next start completes,
-    and never one that nobody has.
+    and never one that nobody has. One that an administrator deleted since is not made again: a lease, made after the
+    token, is the mark that it was there, and the file gets a new one.
     """
     path = settings.admin_token
     if not path.exists():
@@ -105,11 +106,23 @@ async def admin_token(store: Store, settings: ServerSettings) -> str:
         path.unlink()
         return await admin_token(store, settings)
     name, bare = parts
-    try:
-        await store.get(Key(TOKEN.name, SYSTEM_NAMESPACE, name))
-    except NotFound:
+    mark = Lease(metadata=ObjectMeta(name=f"made-{name}", namespace=SYSTEM_NAMESPACE))
+    if not await _is_there(store, Key(TOKEN.name, SYSTEM_NAMESPACE, name)):
+        if await _is_there(store, Key(LEASE.name, SYSTEM_NAMESPACE, mark.metadata.name)):
+            path.unlink()
+            return await admin_token(store, settings)
         spec = {"user": "admin", "role": "admin", "sha256": hash_secret(bare), "description": "made at the first start"}
         meta = {"name": name, "namespace": SYSTEM_NAMESPACE}
         obj = {"apiVersion": TOKEN.api_version, "kind": TOKEN.name, "metadata": meta, "spec": spec}
         await store.create(TOKEN, validate(TOKEN, obj))
+    with contextlib.suppress(AlreadyExists):
+        await store.create(LEASE, mark.to_json())
     return secret
+
+
+async def _is_there(store: Store, key: Key) -> bool:
+    try:
+        await store.get(key)
+    except NotFound:
+        return False
+    return True

@@ -83,16 +83,14 @@ class ControlPlane:
                     group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
                 for informer in (self._tenants, self._classes, self._sites, self._jobs):
                     await informer.synced()
-                self._engines.expect({record.key.name for record in self._sites.all()})
+                sites = {record.key.name for record in self._sites.all()}
+                self._engines.expect(sites)
                 parts: list[Callable[[], Any]] = [self._recorder.run, self._placer.run, self._sweeper.run]
-                controllers = (
-                    self._site_controller,
-                    self._tenant_controller,
-                    self._class_controller,
-                    self._job_controller,
-                )
-                for part in (*parts, *(controller.run for controller in controllers)):
+                parts += [c.run for c in (self._site_controller, self._tenant_controller, self._class_controller)]
+                for part in parts:
                     group.create_task(part())
+                await self._site_reconciler.tried(sites, patience=5)
+                group.create_task(self._job_controller.run())
         finally:
             LEADING.set(0)
             await asyncio.shield(self._site_reconciler.close())
