@@ -131,6 +131,17 @@ def test_a_job_that_depends_on_itself_is_refused(server: ServerProcess) -> None:
     assert answer.object["details"]["causes"][0]["field"] == "spec.dependencies[0].job"
 
 
+def test_the_elements_of_an_array_with_a_long_name_are_proper_objects(server: ServerProcess) -> None:
+    script = {"command": ["true"], "resources": {"cpus": "0.1"}}
+    assert ask(server, "POST", server.jobs(), job("x" * 250, array={"indices": "0-999"})).code == 422
+    name = "x" * 62 + "-" + "y" * 180
+    body = {"metadata": {"name": name}, "spec": {**script, "array": {"indices": "8-9"}}}
+    assert ask(server, "POST", server.jobs(), body).code == 201
+    assert server.finished(name)["phase"] == "Succeeded"
+    change = {"metadata": {"labels": {"mine": "yes"}}}
+    assert ask(server, "PATCH", f"{server.jobs()}/{name}-9", change).code == 200
+
+
 def test_very_many_jobs_cancelled_and_deleted_at_once(server: ServerProcess) -> None:
     for number in range(200):
         server.submit(f"many-{number}", "sleep", "600", resources={"cpus": "0.1"})

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from isthmus.engines.base import Run
-from isthmus.testing.fake_engine import Outcome
+from isthmus.testing.fake_engine import FakeEngine, Outcome
 
 RunOnVirtualTime = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -116,5 +118,54 @@ def test_who_lost_the_lead_starts_and_writes_nothing(plane: Any, on_virtual_time
             it.leadership.leads = True
             assert (await it.ended("before")).status.phase == "Succeeded"
             await it.phase("after", "Running")
+
+    on_virtual_time(story())
+
+
+@pytest.mark.parametrize("wish", ["none", "cancel", "delete"])
+def test_a_submission_that_outlives_its_control_planes_lead_starts_nothing_that_nobody_wants(
+    plane: Any, on_virtual_time: RunOnVirtualTime, wish: str
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            slow = asyncio.Event()
+
+            async def make_slow(site: Any) -> Any:
+                engine = FakeEngine(it.machine)
+                reach = engine.submit
+
+                async def late(run: Run, files: Any = None) -> Any:
+                    slow.set()
+                    await asyncio.sleep(60)  # longer than any lease
+                    return await reach(run, files)
+
+                engine.submit = late  # type: ignore[method-assign]
+                return engine
+
+            await it.stop()
+            it.make_engine = make_slow
+            it.start()
+            first, old = it.task, it.leadership
+            await it.submit("job")
+            await slow.wait()
+            old.leads = False  # it does not know yet, and its submission is on its way
+            it.leadership = type(old)()
+            it.make_engine = type(it).make_engine.__get__(it)
+            if wish == "cancel":
+                await it.change("job", intent="Cancel")
+            elif wish == "delete":
+                await it.delete("job")
+            it.start()
+            if wish == "none":
+                await it.phase("job", "Running")
+            elif wish == "cancel":
+                assert (await it.ended("job")).status.phase == "Cancelled"
+            else:
+                await it.gone("job")
+            await asyncio.sleep(120)
+            assert sum(it.machine.starts.values()) == (1 if wish == "none" else 0)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
 
     on_virtual_time(story())

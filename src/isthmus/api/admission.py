@@ -22,6 +22,7 @@ from isthmus.resources.validation import check_name, validate
 Object = dict[str, Any]
 
 PLATFORM_FINALIZERS = "isthmus.dev/"
+MAX_NAME = 253
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _RESERVED = re.compile(r"isthmus-system|isthmus-.*|kube-.*")
 _SERVER_OWNED = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "managedFields")
@@ -44,6 +45,7 @@ def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str =
         _tenant_name(checked["metadata"]["name"])
     if kind is JOB:
         _not_on_itself(checked)
+        _room_for_elements(checked)
     return checked
 
 
@@ -163,6 +165,14 @@ def _not_on_itself(job: Object) -> None:
     for at, dependency in enumerate(job["spec"].get("dependencies") or ()):
         if dependency["job"] == job["metadata"]["name"]:
             raise _wrong(f"spec.dependencies[{at}].job", "names the job itself, which would wait for ever; remove it")
+
+
+def _room_for_elements(job: Object) -> None:
+    """The elements of an array are called after it, and their names have a limit too."""
+    name, array = job["metadata"]["name"], job["spec"].get("array")
+    longest = max(map(len, re.findall(r"\d+", array["indices"])), default=0) + 1 if array else 0
+    if len(name) + longest > MAX_NAME:
+        raise _wrong("metadata.name", f"leaves no room for the {longest} characters of its elements' names; shorten it")
 
 
 def _job_promised(old: Object, new: Object) -> None:

@@ -94,7 +94,7 @@ class _Log:
         if job.spec.array is not None:
             raise Invalid(
                 f"job {job.name} is an array and has no log of its own; ask for an element, such as {job.name}-0, "
-                f"as listed by the label selector isthmus.dev/array={job.name}"
+                f"as listed by the label selector isthmus.dev/array={job.name[:63]}"
             )
         attempt = job.status.attempt if wanted.attempt is None else wanted.attempt
         if attempt > job.status.attempt:

@@ -70,7 +70,7 @@ def _array(client: Client, job: Object, follow: bool, tail: int | None, stream: 
         )
     if why := why_waiting(job):
         say(why)
-    elements = client.list("jobs", labels=f"{ARRAY_LABEL}={job['metadata']['name'][:63]}")
+    elements = client.list("jobs", labels=f"{ARRAY_LABEL}={job['metadata']['name'][:63].rstrip('-.')}")
     for element in sorted(elements, key=index_of):
         name = str(element["metadata"]["name"])
         say(f"--- {name} ({(element.get('status') or {}).get('phase', 'Pending')})")

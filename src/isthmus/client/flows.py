@@ -180,7 +180,7 @@ def parts(namespace: str, name: str) -> Flow[list[Part]]:
         return [Part("", name)]
     uid = job["metadata"].get("uid")
     # A label holds at most 63 characters; the owner tells arrays apart whose names begin alike.
-    elements, _ = yield from everything(JOBS, namespace, f"{ARRAY_LABEL}={name[:63]}", None)
+    elements, _ = yield from everything(JOBS, namespace, f"{ARRAY_LABEL}={name[:63].rstrip('-.')}", None)
     found: list[tuple[int, str]] = []
     for element in elements:
         meta, status = element["metadata"], element.get("status") or {}

@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus._kit.ids import suffix
+
 DEFAULT_PORT = 7070
 
 
@@ -41,8 +43,9 @@ class ServerSettings:
     """PEM file with the key of the certificate."""
     insecure: bool = False
     """Permit plain HTTP on an address that others can reach (behind a proxy that does TLS)."""
-    identity: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
-    """What this control plane is called among several."""
+    identity: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{suffix()}")
+    """What this control plane is called among several. Two containers may well agree on name and number: with the same
+    identity both would lead."""
     workers: int = 16
     """Jobs handled at the same time. Most of the time is waiting for the store or an engine."""
     log_level: str = "INFO"

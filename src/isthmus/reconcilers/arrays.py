@@ -84,7 +84,7 @@ class ArrayKeeper:
         meta = {
             "name": name,
             "namespace": job.namespace,
-            "labels": {**(job.metadata.labels or {}), ARRAY_LABEL: job.name[:63], INDEX_LABEL: str(index)},
+            "labels": {**(job.metadata.labels or {}), ARRAY_LABEL: array_label(job.name), INDEX_LABEL: str(index)},
             "ownerReferences": [
                 {"apiVersion": job.api_version, "kind": job.kind, "name": job.name, "uid": job.uid, "controller": True}
             ],
@@ -115,6 +115,11 @@ class ArrayKeeper:
             child = self._jobs.get(key)
             if child is not None and child.obj["spec"].get("intent") != Intent.CANCEL:
                 await self._writer.spec(child, intent=Intent.CANCEL.value)
+
+
+def array_label(name: str) -> str:
+    """The array's name as its elements bear it: a label is shorter than a name, and ends in a letter or digit."""
+    return name[:63].rstrip("-.")
 
 
 def summary(job: Job, counts: Counter[JobPhase], created: int, total: int, now: datetime) -> JobStatus:

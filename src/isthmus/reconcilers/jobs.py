@@ -295,10 +295,11 @@ class JobReconciler:
             seen = await engine.observe(run_id)
             self._leadership.check()
             if seen is None:
-                # Prepared and never started, or still on its way from a control plane that lost the lead: bar it.
-                await engine.cancel(run_id, grace=0)
-                seen = await engine.observe(run_id)
-            if seen is None:
+                if not job.status.phase.terminal:
+                    # Prepared and never started, or still on its way from a control plane that lost the lead. The bar
+                    # stays: forgotten, it would bar nothing.
+                    await engine.cancel(run_id, grace=0)
+                    await engine.tidy(run_id)
                 continue
             if seen.state is not RunState.ENDED:
                 await engine.cancel(run_id)

@@ -1,10 +1,10 @@
 """Leader election: of several control planes on one store, one reconciles.
 
 The lease is an object changed by compare-and-swap. Nobody trusts another machine's clock: a candidate takes over
-only after it has itself seen the lease unchanged for its whole duration, on its own monotonic clock; the holder
-stops believing in itself earlier, when it could not renew for `renew_deadline` seconds. A leader that was paused
-(SIGSTOP, a suspended virtual machine) finds that deadline passed when it wakes, and `check` stops whatever it was
-about to do.
+only after it has itself seen the lease unchanged for its whole duration, on a clock that only grows; the holder
+stops believing in itself earlier, when it could not renew for `renew_deadline` seconds, and at once when it finds the
+lease in other hands. A leader that was paused (SIGSTOP, a machine that slept) finds that deadline passed when it
+wakes, and `check` stops whatever it was about to do.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ from isthmus.store.base import Key, Record, Store
 log = logging.getLogger(__name__)
 
 
+def now() -> float:
+    """Seconds that only grow and go on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderSettings:
     """How leaders are elected."""
@@ -45,7 +50,7 @@ class Leadership:
         self._until = 0.0
 
     def extend(self, until: float) -> None:
-        """We lead until this monotonic time, if nothing more is heard."""
+        """We lead until this time (see `now`), if nothing more is heard."""
         self._until = until
 
     def end(self) -> None:
@@ -55,7 +60,7 @@ class Leadership:
     @property
     def held(self) -> bool:
         """Whether we lead at this moment."""
-        return time.monotonic() < self._until
+        return now() < self._until
 
     def check(self) -> None:
         """Raise unless we lead: called right before every effect."""
@@ -85,7 +90,7 @@ class LeaderElection:
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stand for election for ever; lead while elected."""
         while True:
-            started = time.monotonic()
+            started = now()
             if await self._try():
                 self.leadership.extend(started + self._settings.renew_deadline)
                 log.info("leading", extra={"identity": self._identity})
@@ -98,7 +103,7 @@ class LeaderElection:
         try:
             while not work.done():
                 await asyncio.wait({work}, timeout=self._settings.interval)
-                started = time.monotonic()
+                started = now()
                 if not self.leadership.held:
                     return
                 if await self._try():
@@ -139,9 +144,10 @@ class LeaderElection:
         if lease.spec.holder_identity == self._identity:
             await self._write(record, lease, holder=self._identity)
             return True
+        self.leadership.end()  # whatever we believed: it is another's
         if record.version != self._seen_version:
-            self._seen_version, self._seen_at = record.version, time.monotonic()
-        if lease.spec.holder_identity and time.monotonic() - self._seen_at < self._settings.duration:
+            self._seen_version, self._seen_at = record.version, now()
+        if lease.spec.holder_identity and now() - self._seen_at < self._settings.duration:
             return False
         lease.spec.lease_transitions += 1
         lease.spec.acquire_time = timestamp(utcnow())
@@ -149,10 +155,10 @@ class LeaderElection:
         return True
 
     async def _create(self) -> bool:
-        now = timestamp(utcnow())
+        moment = timestamp(utcnow())
         lease = Lease(
             metadata=ObjectMeta(name=self._key.name, namespace=self._key.namespace),
-            spec=LeaseSpec(holder_identity=self._identity, acquire_time=now, renew_time=now),
+            spec=LeaseSpec(holder_identity=self._identity, acquire_time=moment, renew_time=moment),
         )
         try:
             await self._store.create(LEASE, lease.to_json())

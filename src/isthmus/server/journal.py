@@ -20,7 +20,8 @@ class KeyValueFormatter(logging.Formatter):
 
 
 def _shown(value: object) -> str:
-    text = str(value).replace("\n", "\\n")
+    # Others' words must not look like lines of ours, nor move the reader's cursor.
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(value))
     return f'"{text}"' if " " in text else text
 
 

@@ -88,6 +88,8 @@ class FakeMachine:
         self.starts: Counter[str] = Counter()
         """How often each run was started; never more than once, if the contract holds."""
         self.cancels: Counter[str] = Counter()
+        self.barred: set[str] = set()
+        """Runs that were cancelled before they came."""
         self.faults = Faults()
         self.outcome: Callable[[Run], Outcome] = lambda _run: Outcome()
         self.now: Callable[[], datetime] = utcnow
@@ -97,6 +99,8 @@ class FakeMachine:
     def submit(self, run: Run, *, queued: bool) -> Observation:
         """Take a run, once; start it unless there is a queue."""
         known = self.runs.get(run.id)
+        if known is None and run.id in self.barred:
+            return Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="Cancelled before it was started.")
         if known is None:
             outcome = self.outcome(run)
             seen = Observation(RunState.QUEUED, engine_id=f"fake-{len(self.runs) + 1}")
@@ -267,6 +271,8 @@ class FakeEngine:
         if run_id in self.machine.runs:
             self.machine.cancels[run_id] += 1
             self.machine.end(run_id, Outcome(exit_code=None, signal="SIGTERM", reason=EndReason.CANCELLED))
+        else:
+            self.machine.barred.add(run_id)
 
     async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back the outcome's files that match."""
