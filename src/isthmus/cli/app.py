@@ -46,6 +46,7 @@ COMMANDS = {
     "token": Home("tokens", "app"),
     "whoami": Home("login", "whoami"),
     "doctor": Home("doctor", "doctor"),
+    "lab": Home("lab", "app"),
     "completion": Home("completion", "completion"),
     "version": Home("login", "version"),
 }

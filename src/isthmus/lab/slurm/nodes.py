@@ -1,0 +1,166 @@
+"""One node: a namespace with a slurmd in it, that can be started, crashed and taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+from pathlib import Path
+
+from isthmus.errors import Invalid, Misconfigured
+
+from . import processes
+from .config import gres_conf, gres_units
+from .layout import LabSettings, NodeSpec, Place
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_CGROUPS = Path("/sys/fs/cgroup")
+# A /sys in which /sys/cray/pm_counters is the node's own folder: Slurm's only energy plugin that reads plain files.
+_FAKE_SYS = """\
+pm=$1; shift
+mount --make-rprivate / && mount -t tmpfs -o mode=755 none /mnt && for s in /sys/*; do
+  mkdir "/mnt/${s#/sys/}" && mount --rbind "$s" "/mnt/${s#/sys/}"; done && mkdir -p /mnt/cray/pm_counters &&
+  mount --bind "$pm" /mnt/cray/pm_counters && mount --rbind /mnt /sys && umount -l /mnt && exec "$@"
+"""
+
+
+class LabNode:
+    """A node of a lab."""
+
+    def __init__(self, place: Place, settings: LabSettings, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise Invalid(f"{name!r} is not a node's name: use a-z, 0-9 and -, and begin with a letter.")
+        self.name = name
+        self._place, self._settings = place, settings
+        self.folder = place.node(name)
+        self._net, self._uts = self.folder / "net", self.folder / "uts"
+
+    @property
+    def running(self) -> bool:
+        """Whether its slurmd lives."""
+        return bool(self._slurmd())
+
+    def _slurmd(self) -> list[int]:
+        return [pid for pid in self.processes() if _comm(pid) == "slurmd"]
+
+    def processes(self) -> list[int]:
+        """Everything that runs on it."""
+        return processes.in_namespace(self._net)
+
+    def start(self, spec: NodeSpec) -> None:
+        """Start its slurmd; one that runs already is left alone."""
+        if self.running:
+            return
+        (self.folder / "pm").mkdir(parents=True, exist_ok=True)
+        if not self.processes():
+            self.clean()
+            self._make_namespaces()
+            self._make_devices(spec)
+        prefix = ["nsenter", f"--net={self._net}", f"--uts={self._uts}"]
+        if self._settings.energy:
+            prefix += ["unshare", "--mount", "sh", "-c", _FAKE_SYS, "sh", str(self.folder / "pm")]
+        processes.call(self._place, *prefix, "slurmd", "-Z", "-N", self.name, "--conf", spec.conf)
+        (self.folder / "conf").write_text(spec.conf)
+
+    def _make_namespaces(self) -> None:
+        place, host = self._place, self._host()
+        for file in (self._net, self._uts):
+            file.touch()
+        call = processes.call
+        call(place, "unshare", f"--net={self._net}", f"--uts={self._uts}", "hostname", self.name)
+        link = place.link(host)
+        call(place, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self._net))
+        call(place, "ip", "link", "set", link, "master", place.bridge, "up")
+        inside = ("nsenter", f"--net={self._net}", "ip")
+        call(place, *inside, "link", "set", "lo", "up")
+        call(place, *inside, "address", "add", f"{place.address(host)}/24", "dev", "eth0")
+        call(place, *inside, "link", "set", "eth0", "up")
+        self.meter(1)
+
+    def _host(self) -> int:
+        file = self.folder / "host"
+        if not file.exists():
+            taken = {int(other.read_text()) for other in self._place.root.glob("nodes/*/host")}
+            free = next((host for host in range(2, 255) if host not in taken), None)
+            if free is None:
+                raise Misconfigured("The lab has no address left; 253 nodes are the most.")
+            file.write_text(str(free))
+        return int(file.read_text())
+
+    def _make_devices(self, spec: NodeSpec) -> None:
+        """A device file, a twin of /dev/null, for every unit; and the lines of gres.conf that name them."""
+        lines = []
+        for name, kind, count in gres_units(spec):
+            stem = self._place.root / "dev" / f"{self.name}-{name}{kind}"
+            for index in range(count):
+                unit = stem.with_name(f"{stem.name}{index}")
+                if not unit.exists():
+                    os.mknod(unit, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+                    unit.chmod(0o666)
+            typed = f"Type={kind} " if kind else ""
+            lines.append(f"NodeName={self.name} Name={name} {typed}File={stem}[0-{count - 1}]")
+        (self.folder / "gres").write_text("".join(f"{line}\n" for line in lines))
+        known = [
+            line for file in sorted(self._place.root.glob("nodes/*/gres")) for line in file.read_text().split("\n")
+        ]
+        write_whole(self._place.root / "gres.conf", gres_conf(line for line in known if line))
+
+    def meter(self, joules: float, watts: float = 0) -> None:
+        """Set the node's energy counter."""
+        for name, text in (("energy", f"{int(joules)} J\n"), ("power", f"{int(watts)} W\n")):
+            write_whole(self.folder / "pm" / name, text)
+
+    def crash(self) -> None:
+        """End everything on it at once; slurmctld is not told."""
+        processes.kill_all(self.processes)
+
+    def clean(self) -> None:
+        """End everything on it and remove its namespaces, its cable and its cgroups."""
+        processes.kill_all(self.processes)
+        if (self.folder / "host").exists():
+            link = self._place.link(int((self.folder / "host").read_text()))
+            if Path(f"/sys/class/net/{link}").exists():
+                processes.call(self._place, "ip", "link", "delete", link)
+        for file in (self._net, self._uts):
+            while os.path.ismount(file):
+                processes.call(self._place, "umount", str(file))
+            file.unlink(missing_ok=True)
+        for controller in _CGROUPS.glob(f"*/slurm_{self.name}"):
+            _remove_cgroup(controller)
+        self._place.pid_file(f"slurmd-{self.name}").unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Clean, and remove what it kept."""
+        self.clean()
+        for unit in self._place.root.glob(f"dev/{self.name}-*"):
+            unit.unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._place.root / "spool" / self.name, ignore_errors=True)
+
+
+def _remove_cgroup(top: Path) -> None:
+    """Groups become removable a moment after their last process has gone."""
+
+    def gone() -> bool:
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106 - os.walk speaks of strings
+        return not top.exists()
+
+    processes.wait(gone, 5)
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file so that nobody ever sees half of it."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
+    new.replace(path)

@@ -1,0 +1,147 @@
+"""The processes of a lab: told from all others by the slurm.conf in their environment, or by their namespace.
+
+A process id in a file proves nothing, because ids are used again. The environment of a process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from isthmus.errors import Misconfigured
+
+from .layout import Place
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PROC = Path("/proc")
+
+
+def environment(place: Place, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What every program of the lab is given."""
+    return {"PATH": PATH, "LC_ALL": "C", "SLURM_CONF": str(place.conf), **(more or {})}
+
+
+def call(
+    place: Place, *words: str, check: bool = True, more: Mapping[str, str] | None = None, seconds: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; raises Misconfigured with what it said."""
+    try:
+        done = subprocess.run(
+            words,
+            env=environment(place, more),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Misconfigured(f"{words[0]} did not end within {seconds:g} s.") from None
+    if check and done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())[:500]
+        raise Misconfigured(f"{' '.join(words[:4])} failed ({done.returncode}): {said or 'no reason given'}.")
+    return done
+
+
+def spawn(place: Place, name: str, words: Sequence[str], more: Mapping[str, str] | None = None, **options: int) -> None:
+    """Start a program that stays in the foreground, as a daemon of ours."""
+    with place.log(name).open("ab") as log:
+        child = subprocess.Popen(
+            words,
+            env=environment(place, more),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            **options,  # type: ignore[call-overload]
+        )
+    place.pid_file(name).write_text(f"{child.pid}\n")
+    child.returncode = 0  # it outlives us on purpose: nobody waits for it, and nobody shall be warned
+
+
+def pid_of(place: Place, name: str) -> int | None:
+    """The process of a daemon, if it lives and is this lab's."""
+    try:
+        pid = int(place.pid_file(name).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return pid if _is_ours(place, pid) else None
+
+
+def _is_ours(place: Place, pid: int) -> bool:
+    try:
+        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")  # empty for a zombie
+    except OSError:
+        return False
+    return f"SLURM_CONF={place.conf}".encode() in variables
+
+
+def stop(place: Place, name: str, patience: float = 20) -> None:
+    """End a daemon, at last by force."""
+    if (pid := pid_of(place, name)) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        if not wait(lambda: _gone(place, pid), patience):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            wait(lambda: _gone(place, pid), 5)
+    place.pid_file(name).unlink(missing_ok=True)
+
+
+def _gone(place: Place, pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    return not _is_ours(place, pid)
+
+
+def all_of(place: Place) -> list[int]:
+    """Every process that was started with this lab's slurm.conf, but for ourselves."""
+    found = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+    return [pid for pid in found if pid != os.getpid() and _is_ours(place, pid)]
+
+
+def in_namespace(file: Path) -> list[int]:
+    """Every process in the network namespace that the file stands for."""
+    try:
+        wanted = f"net:[{file.stat().st_ino}]"
+    except FileNotFoundError:
+        return []
+    found = []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if str((entry / "ns" / "net").readlink()) == wanted:
+                    found.append(int(entry.name))
+    return found
+
+
+def kill_all(find: Callable[[], list[int]], patience: float = 10) -> None:
+    """`kill -9` until nothing is found any more."""
+
+    def none_left() -> bool:
+        left = find()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return not left
+
+    if not wait(none_left, patience):
+        raise Misconfigured(f"Processes {find()} do not end, not even by force.")
+
+
+def wait(condition: Callable[[], bool], seconds: float) -> bool:
+    """Look until it holds; False if it does not within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
