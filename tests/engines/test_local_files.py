@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import Run, Stream
-from isthmus.engines.local.collecting import find_matches, open_plain, remove_tree, translate
+from isthmus.engines.collecting import find_matches, open_plain, remove_tree, translate
 from isthmus.engines.local.logs import LogWatcher
 from isthmus.engines.local.staging import copy_content
 from isthmus.errors import EngineRefused, Invalid

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.errors import Invalid
+from isthmus.errors import Invalid, Misconfigured, Unavailable
 
 from .app import group
 from .failures import say
-from .options import Format, Output, format_of
+from .options import Format, Output, Token, Url, client_for, format_of
 from .tables import write
 
 if TYPE_CHECKING:
@@ -32,9 +32,14 @@ def up(
     slurm: Annotated[int | None, typer.Option(min=1, max=200, metavar="N", help="A Slurm cluster of N nodes.")] = None,
     accounting: Annotated[bool, typer.Option("--accounting", help="With slurmdbd on MariaDB.")] = False,
     energy: Annotated[bool, typer.Option("--energy", help="With an energy counter on every node.")] = False,
+    name: Annotated[str, typer.Option(help="Name of the site that it becomes.")] = "lab",
     data: Data = DEFAULT_FOLDER,
+    url: Url = None,
+    token: Token = None,
 ) -> None:
     """Start a cluster, or what is missing of it. The first node has a board (akida), the second a GPU.
+
+    Where a server is known (`isthmus up` on this machine, or a login), the cluster becomes one of its sites.
 
     \b
     Examples:
@@ -50,10 +55,12 @@ def up(
     begin = time.monotonic()
     lab.up(slurm, wanted)
     say(f"Slurm is up with {len(lab.status().nodes)} nodes after {time.monotonic() - begin:.1f} s")
+    known = _register(lab, name, url, token)
     sys.stdout.write(
         f"  use it      export SLURM_CONF={lab.place.conf}; sinfo\n"
         f"  slurmrestd  {lab.place.rest_url}\n"
-        f"  stop        isthmus lab down{_data_option(data)}\n"
+        + (f"  try         isthmus run --site {name} --device akida -- hostname\n" if known else "")
+        + f"  stop        isthmus lab down{_data_option(data)}\n"
     )
 
 
@@ -101,6 +108,21 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
     sys.stdout.write(f"daemons  {daemons}\n")
     for name, state in found.nodes.items():
         sys.stdout.write(f"node     {name}  {state}\n")
+
+
+def _register(lab: SlurmLab, name: str, url: str | None, token: str | None) -> bool:
+    """Make the lab a site of the server that is known; whether it is one."""
+    from isthmus.lab.slurm.registering import manifests
+
+    try:
+        with client_for(url, token) as client:
+            for obj in manifests(lab.place, name):
+                client.apply(obj)
+    except (Misconfigured, Unavailable) as error:
+        say(f"not registered as a site: {error.message}")
+        return False
+    say(f"registered as site {name}")
+    return True
 
 
 def _lab(data: Path) -> SlurmLab:

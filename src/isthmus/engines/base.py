@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.jobs import SlurmOptions
 from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
 
@@ -51,6 +52,8 @@ class EndReason(StrEnum):
     """Never began: program not found, files could not be staged."""
     NODE_LOST = "NodeLost"
     """The machine went down or was restarted under it."""
+    PREEMPTED = "Preempted"
+    """The site ended it to make room for something that matters more there."""
     SUPERVISOR_LOST = "SupervisorLost"
     """Whatever watched over it was killed; how it ended is not known."""
 
@@ -93,6 +96,8 @@ class Run:
     devices: Mapping[str, int] = field(default_factory=dict)
     priority: int = 0
     account: Account = field(default_factory=Account)
+    slurm: SlurmOptions = field(default_factory=SlurmOptions)
+    """What only a Slurm engine reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,8 @@ class JobReconciler:
         engine = self._engines.of(site)
         seen = await engine.observe(job.run_id)
         if seen is None:
-            if job.status.phase is JobPhase.PLACED:
+            if job.status.phase in (JobPhase.PLACED, JobPhase.QUEUED):
+                # Queued and gone: the engine lost it before it began. Submitting looks for it once more.
                 return await self._submit(record, job, engine)
             seen = Observation(
                 RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {site} no longer knows the run"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engines.base import Account, Run
-from isthmus.resources.jobs import INDEX_LABEL, Job, Streams
+from isthmus.resources.jobs import INDEX_LABEL, Job, SlurmOptions, Streams
 from isthmus.resources.tenants import Tenant
 
 
@@ -33,6 +33,7 @@ def run_of(job: Job, tenant: Tenant | None) -> Run:
         devices={device.class_: device.count * resources.tasks for device in resources.devices},
         priority=spec.priority,
         account=_account(tenant),
+        slurm=spec.slurm or SlurmOptions(),
     )
 
 

@@ -178,6 +178,30 @@ class Placement(Model):
         return text
 
 
+SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}$")]
+SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]{1,1024}$")]
+
+
+class SlurmOptions(Model):
+    """What only Slurm understands. A job that has any of it runs only at Slurm sites."""
+
+    partition: SlurmList | None = Field(default=None, description="partition, or several: whichever starts it first")
+    account: SlurmWord | None = Field(default=None, description="whom the site charges")
+    qos: SlurmWord | None = None
+    reservation: SlurmWord | None = None
+    constraint: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:*&|,()\[\]-]{1,512}$")] | None = Field(
+        default=None, description="features of nodes, such as akida or intel&gpu"
+    )
+    signal: Annotated[str, StringConstraints(pattern=r"^([BR]{1,2}:)?[A-Z0-9]{1,10}(@\d{1,5})?$")] | None = Field(
+        default=None, description="sent before the time limit: USR1@60, or B:USR1@60 to the script alone"
+    )
+    licenses: SlurmList | None = None
+    nodelist: SlurmList | None = Field(default=None, description="nodes it must have")
+    exclude: SlurmList | None = Field(default=None, description="nodes it must not have")
+    exclusive: bool = Field(default=False, description="no other job on its nodes")
+    requeue: bool = Field(default=False, description="let Slurm itself start it again when a node fails")
+
+
 class JobSpec(Model):
     """What is wanted."""
 
@@ -200,6 +224,7 @@ class JobSpec(Model):
     deadline: Time | None = Field(default=None, description="when the result is wanted")
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="higher goes first")
     placement: Placement = Field(default_factory=Placement)
+    slurm: SlurmOptions | None = None
     intent: Intent = Intent.RUN
     ttl_after_finished: Duration | None = Field(default=None, description="delete the job this long after its end")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from .fields import Duration
 from .meta import Condition, Model, Resource, ShortName, Time
@@ -52,12 +53,89 @@ class LocalSite(Model):
         return folders
 
 
+UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_.-]{0,31}$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9_./+@-]{1,200}$")]
+
+
+class SlurmAccount(Model):
+    """Under which account of the cluster the jobs of a tenant run."""
+
+    tenant: str = Field(description="name of the tenant; * stands for all others", max_length=253)
+    user: str = Field(description="the account; {tenant} stands for the tenant's name", max_length=64)
+
+    @field_validator("user")
+    @classmethod
+    def _never_root(cls, user: str) -> str:
+        if user in ("root", "0"):
+            raise ValueError("jobs never run as root; name the person's own account")
+        if not re.fullmatch(r"[a-z_{][a-z0-9_.{}-]{0,63}", user):
+            raise ValueError("must be the name of an account, or contain {tenant}")
+        return user
+
+
+class SlurmSsh(Model):
+    """The login node, reached by SSH. Host keys are always verified."""
+
+    host: str = Field(min_length=1, max_length=253)
+    port: int = Field(default=22, ge=1, le=65535)
+    user: UserName = Field(description="the account that asks for the state of all jobs")
+    key_file: str = Field(description="private key on the control plane; {user} stands for the account")
+    certificate_file: str | None = Field(default=None, description="its certificate; {user} stands for the account")
+    known_hosts_file: str = Field(description="keys of the host, as in ~/.ssh/known_hosts")
+    sessions: int = Field(default=8, ge=1, le=100, description="at once over one connection; others queue")
+
+
+class SlurmRest(Model):
+    """slurmrestd. Its version is found out."""
+
+    url: str = Field(description="http://host:port, https://…, or unix:/path/of/socket", max_length=512)
+    user: UserName = Field(default="root", description="the account that asks for the state of all jobs")
+    key_file: str | None = Field(default=None, description="the site's jwt_hs256.key: tokens are made for each person")
+    token_file: str | None = Field(default=None, description="a ready token; {user} stands for the account")
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://", "unix:/")):
+            raise ValueError("must begin with http://, https:// or unix:/")
+        return url
+
+
+class SlurmSite(Model):
+    """A Slurm cluster, and how it is reached."""
+
+    transport: Literal["Command", "SSH", "REST"] = Field(
+        default="Command", description="its command line on this machine, over SSH, or slurmrestd"
+    )
+    folder: AbsolutePath = Field(description="on a file system that all its nodes see; runs and their logs are here")
+    accounts: list[SlurmAccount] = Field(default_factory=list, max_length=10_000)
+    conf: AbsolutePath | None = Field(default=None, description="slurm.conf; none means the system's own")
+    path: str | None = Field(default=None, description="folders of Slurm's commands, such as /opt/slurm/bin")
+    ssh: SlurmSsh | None = Field(default=None, description="for transport SSH, and for REST without a shared folder")
+    rest: SlurmRest | None = None
+    account: str | None = Field(default=None, description="whom the site charges when a job does not say")
+    partitions: list[str] = Field(
+        default_factory=list, max_length=256, description="the only partitions to use, best first; none means any"
+    )
+    poll_interval: Duration = Field(default="1s", description="between looks at all jobs while any of ours is there")
+    calls_per_second: float = Field(default=200, gt=0, description="the most that Slurm is asked, in the long run")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> SlurmSite:
+        if self.transport == "SSH" and self.ssh is None:
+            raise ValueError("transport SSH needs the section ssh with host, user, keyFile and knownHostsFile")
+        if self.transport == "REST" and self.rest is None:
+            raise ValueError("transport REST needs the section rest with url and keyFile or tokenFile")
+        return self
+
+
 class SiteSpec(Model):
     """What is wanted."""
 
-    driver: ShortName = Field(description="local; slurm and kubernetes join it")
+    driver: ShortName = Field(description="local or slurm")
     enabled: bool = Field(default=True, description="false: takes no new work")
     local: LocalSite | None = None
+    slurm: SlurmSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
     probe_interval: Duration = "30s"
 
@@ -66,6 +144,8 @@ class SiteSpec(Model):
     def _section(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("driver") == "local" and data.get("local") is None:
             return {**data, "local": {}}
+        if isinstance(data, dict) and data.get("driver") == "slurm" and data.get("slurm") is None:
+            raise ValueError("driver slurm needs the section slurm, with at least a folder")
         return data
 
 

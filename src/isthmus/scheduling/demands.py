@@ -56,6 +56,8 @@ class Demand:
     room: Room
     nodes: int = 1
     image: bool = False
+    driver: str | None = None
+    """The only driver that understands all of it."""
     sites: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     expression: str | None = None
@@ -79,6 +81,7 @@ def demand_of(tenant: str, spec: JobSpec) -> Demand:
         ),
         nodes=resources.nodes,
         image=spec.image is not None,
+        driver="slurm" if spec.slurm else None,
         sites=tuple(sorted(placement.sites)),
         labels=tuple(sorted(placement.labels.items())),
         expression=placement.expression,

@@ -110,6 +110,8 @@ def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str
             return f"{seen}, wanted {value}"
     if demand.expression and not matches(tree := parsed(demand.expression), site.attributes):
         return explain(tree, site.attributes)
+    if demand.driver and site.attributes.get("driver") != demand.driver:
+        return f"the job has options for {demand.driver}, and its driver is {site.attributes.get('driver')}"
     if demand.image and not site.images:
         return "it does not run container images"
     if demand.nodes > 1 and not site.multi_node:

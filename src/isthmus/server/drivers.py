@@ -6,13 +6,15 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes
 from isthmus.config import ServerSettings
 from isthmus.engines.base import Engine
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
+from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
-from isthmus.resources.sites import LocalSite, Site
+from isthmus.resources.sites import LocalSite, Site, SlurmRest, SlurmSsh
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
 
@@ -35,7 +37,49 @@ def local(site: Site, settings: ServerSettings) -> Engine:
     )
 
 
-DRIVERS: Mapping[str, MakeDriver] = {"local": local}
+def slurm(site: Site, settings: ServerSettings) -> Engine:
+    """A Slurm cluster."""
+    del settings
+    from isthmus.engines.slurm.opening import make_engine  # a platform without Slurm need not load it
+
+    spec = site.spec.slurm
+    if spec is None:
+        raise Misconfigured(f"site {site.name} wants the driver slurm and has no section slurm")
+    return make_engine(
+        SlurmSettings(
+            folder=spec.folder,
+            accounts={entry.tenant: entry.user for entry in spec.accounts},
+            transport=spec.transport,
+            conf=spec.conf,
+            path=spec.path,
+            ssh=_ssh(spec.ssh) if spec.ssh else None,
+            rest=_rest(spec.rest) if spec.rest else None,
+            account=spec.account or "",
+            partitions=tuple(spec.partitions),
+            poll_seconds=parse_duration(spec.poll_interval),
+            calls_per_second=spec.calls_per_second,
+        )
+    )
+
+
+def _ssh(spec: SlurmSsh) -> SshSettings:
+    return SshSettings(
+        host=spec.host,
+        user=spec.user,
+        key_file=spec.key_file,
+        known_hosts=Path(spec.known_hosts_file),
+        port=spec.port,
+        certificate_file=spec.certificate_file,
+        sessions=spec.sessions,
+    )
+
+
+def _rest(spec: SlurmRest) -> RestSettings:
+    key = Path(spec.key_file) if spec.key_file else None
+    return RestSettings(url=spec.url, user=spec.user, key_file=key, token_file=spec.token_file)
+
+
+DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm}
 
 
 class Drivers:

@@ -30,12 +30,12 @@ from isthmus.engines.base import (
     RunState,
     Stream,
 )
+from isthmus.engines.collecting import find_matches, open_plain, remove_tree
 from isthmus.errors import EngineRefused, Misconfigured, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
-from .collecting import find_matches, open_plain, remove_tree
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
 from .following import Follower
 from .isolation import Sandbox, closed_parent, find_sandbox, resolve

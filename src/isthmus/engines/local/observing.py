@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.engines.collecting import remove_tree
 
 from . import cgroups
-from .collecting import remove_tree
 from .layout import RunFolder, read_record, write_record
 from .processes import boot_id, is_alive, marked_with, send
 

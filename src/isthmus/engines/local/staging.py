@@ -20,9 +20,9 @@ from typing import Any
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSource
+from isthmus.engines.collecting import remove_tree
 from isthmus.resources.trees import TreeFile, check_link, check_path
 
-from .collecting import remove_tree
 from .isolation import Identity
 from .layout import Layout, RunFolder, reserve_record, try_lock
 

@@ -1,0 +1,415 @@
+"""The Slurm engine: the contract, put together from its parts.
+
+Readers are served from memory: `observe` looks at what the last picture and the records say. Only submitting,
+cancelling and collecting reach the cluster at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from isthmus._kit.crashpoints import reach
+from isthmus.engines.base import (
+    Capabilities,
+    EndReason,
+    FileSink,
+    FileSource,
+    Inventory,
+    Observation,
+    Run,
+    RunState,
+    Stream,
+)
+from isthmus.engines.metering import Power
+from isthmus.errors import EngineRefused, NotFound
+from isthmus.resources.deviceclasses import DeviceClass
+
+from . import records, scripts, submissions
+from .controllers import Budget, Controller
+from .facts import SlurmJob, SlurmNode, SlurmPartition
+from .files import LaunchFile, LogFile, RunFiles
+from .inventories import Seen, inventory
+from .logs import Logs
+from .partitions import choose
+from .records import Record
+from .settings import SlurmSettings
+from .settling import Known, Settler
+from .watching import News, Picture, Watcher
+
+log = logging.getLogger(__name__)
+
+
+class SlurmEngine:
+    """Runs jobs on a Slurm cluster."""
+
+    capabilities = Capabilities(queues=True, multi_node=True)
+
+    def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
+        self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
+        self._active: dict[str, Known] = {}
+        self._over: dict[str, Record | None] = {}
+        self._settler = Settler(controller, files)
+        self._watcher = Watcher(controller, settings.poll_seconds, self._digest)
+        self._news = News()
+        self._logs = Logs(files, settings.log_seconds)
+        self._gres: dict[str, str] = {}
+        self._nodes: Sequence[SlurmNode] = ()
+        self._partitions: Sequence[SlurmPartition] = ()
+        self._watching: asyncio.Task[None] | None = None
+        self._submitting: dict[str, asyncio.Lock] = {}
+
+    async def open(self) -> None:
+        """Connect, find the records, and take the first picture."""
+        await self._controller.open()
+        await self._files.open()
+        self._settler.facts = await self._controller.facts()
+        active, over = await self._files.list_records()
+        self._over = dict.fromkeys(over)
+        for run_id in active - over:
+            await self._load(run_id)
+        await self._digest(await self._watcher.fresh())
+        self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
+        self._watcher.watch(bool(self._active))
+
+    async def close(self) -> None:
+        """Let go. Runs go on."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
+        self._news.close()
+        await self._logs.close()
+        await self._files.close()
+        await self._controller.close()
+
+    async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
+        """Nodes, partitions and queues; the classes are remembered for later runs."""
+        self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
+        power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
+        self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
+        self._settler.facts = await self._controller.facts()
+        self._nodes = await self._controller.nodes()
+        self._partitions = await self._controller.partitions()
+        picture = self._watcher.latest
+        if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
+            picture = await self._watcher.fresh()
+        seen = Seen(self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres)
+        return inventory(seen, transport=self._settings.transport, budget=self._budget.told())
+
+    # Submitting
+
+    def check(self, run: Run) -> None:
+        """Refuse what can never work here."""
+        if not submissions.RUN_ID.fullmatch(run.id):
+            raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
+        if run.image is not None:
+            raise EngineRefused("This Slurm site runs no container images. Remove image, or choose another site.")
+        if not run.command and run.script is None:
+            raise EngineRefused("There is neither a command nor a script to run.")
+        words = [*run.command, *run.args, *run.env, *run.env.values(), run.script or ""]
+        if any("\0" in word for word in words):
+            raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
+        self._settings.user_of(run.namespace)
+        self._partitions_for(run)
+
+    def _partitions_for(self, run: Run) -> tuple[str, ...]:
+        gres = submissions.gres_of(run, self._gres)
+        account = run.slurm.account or self._settings.account
+        return choose(run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, account=account)
+
+    async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
+        """Send the run to Slurm, or find it if it was sent before."""
+        lock = self._submitting.setdefault(run.id, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._submit(run, files)
+        finally:
+            if not lock.locked():
+                self._submitting.pop(run.id, None)
+
+    async def _submit(self, run: Run, files: FileSource | None) -> Observation:
+        if (seen := await self.observe(run.id)) is not None:
+            return seen
+        self.check(run)
+        known = self._active.get(run.id)
+        if known is None:
+            known = await self._begin(run, files)
+            if known is None:  # another was quicker, or it was barred
+                if (seen := await self.observe(run.id)) is not None:
+                    return seen
+                known = self._active[run.id]
+        if known.unsure:
+            # It was meant to be sent before: Slurm may have it, although nobody heard of that.
+            await self._search(known)
+        if known.record.job is None:
+            await self._send(run, known)
+        self._watcher.watch(True)
+        seen = known.observation()
+        assert seen is not None
+        return seen
+
+    async def _begin(self, run: Run, files: FileSource | None) -> Known | None:
+        """Stage the folder and make the record; None if there is one."""
+        user = self._settings.user_of(run.namespace)
+        folder = self._files.folder(run.id)
+        devices = {name: self._gres[name] for name in run.devices}
+        wishes = scripts.Wishes(
+            folder,
+            run.separate_streams,
+            run.time_limit,
+            tuple(sorted(devices.items())),
+            ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
+        )
+        launch = {
+            "batch": LaunchFile(scripts.batch(wishes)),
+            "program": LaunchFile(scripts.program(run, folder, scripts.environment(run, user, folder))),
+        }
+        if run.script is not None:
+            launch["script"] = LaunchFile(run.script, 0o500)
+        reach("submit:begin")
+        await self._files.prepare(run.id, user, launch, files)
+        reach("submit:prepared")
+        record = Record(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
+        if not await self._files.create_record(run.id, records.dump(record)):
+            await self._load(run.id)
+            return None
+        reach("submit:recorded")
+        known = Known(record, unsure=False)
+        self._active[run.id] = known
+        return known
+
+    async def _search(self, known: Known) -> None:
+        """Look for a job with this run's mark, in a picture taken now and in the books."""
+        picture = await self._watcher.fresh()
+        if job := self._pick(known, picture):
+            await self._adopt(known, job)
+            return
+        if self._settler.facts.accounting:
+            since = datetime.fromtimestamp(known.record.sent_at, UTC) - timedelta(days=1)
+            folder = self._files.folder(known.run_id)
+            row = await self._controller.search_books(f"{folder}/work", known.record.user, since)
+            if row is not None:
+                # The books have it and slurmctld has not: it is over, or was lost; the next picture will tell.
+                await self._adopt(
+                    known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
+                )
+
+    async def _send(self, run: Run, known: Known) -> None:
+        folder, user = self._files.folder(run.id), known.record.user
+        wanted = submissions.make(
+            run,
+            user=user,
+            script=scripts.submitted(folder),
+            folder=folder,
+            options=run.slurm,
+            gres=submissions.gres_of(run, self._gres),
+            partitions=self._partitions_for(run),
+            account=self._settings.account,
+            environment=self._job_environment(),
+        )
+        known.unsure = True  # until the answer is there
+        try:
+            number = await self._controller.submit(wanted)
+        except EngineRefused:
+            self._active.pop(run.id, None)
+            await self._files.drop_record(run.id)
+            await self._files.remove(run.id, user)
+            raise
+        reach("submit:sent")
+        job = SlurmJob(number, ("PENDING",), user=user, comment=wanted.comment, submitted_at=datetime.now(UTC))
+        await self._adopt(known, job)
+        reach("submit:noted")
+
+    def _job_environment(self) -> dict[str, str]:
+        env = {"PATH": self._settings.search_path}
+        return env | ({"SLURM_CONF": self._settings.conf} if self._settings.conf else {})
+
+    async def _adopt(self, known: Known, job: SlurmJob) -> None:
+        """Slurm has the run under this number."""
+        known.job, known.since, known.missing, known.unsure = job, time.monotonic(), 0, False
+        known.record = known.record.sent(job.id)
+        await self._files.write_record(known.run_id, records.dump(known.record))
+
+    # Watching
+
+    async def _load(self, run_id: str) -> Known | None:
+        """Find a run again by its record."""
+        content = await self._files.read_record(run_id)
+        if content is None:
+            return None
+        record = records.load(run_id, content)
+        if record.final is not None:
+            self._over[run_id] = record
+            return None
+        self._active[run_id] = Known(record)
+        return self._active[run_id]
+
+    async def _digest(self, picture: Picture) -> None:
+        """Compare what is known with a picture; settle what ended; tell what changed."""
+        changed, ended, absent = set[str](), list[Known](), list[Known]()
+        for known in list(self._active.values()):
+            job = self._pick(known, picture)
+            if job is None:
+                if known.record.job is not None and known.since < picture.begun:
+                    absent.append(known)
+                continue
+            if known.record.job is None:
+                await self._adopt(known, job)
+                changed.add(known.run_id)
+            known.missing = 0
+            if known.job != job:
+                known.job = job
+                changed.add(known.run_id)
+            if job.meaning.state is RunState.ENDED:
+                ended.append(known)
+            elif known.record.devices and job.meaning.state is RunState.RUNNING:
+                await self._settler.units(known)
+        for known in absent:
+            if await self._settler.missing(known):
+                changed.add(known.run_id)
+        changed -= {known.run_id for known in ended}
+        changed |= await self._settler.settle(ended, picture)
+        self._move_over()
+        if changed:
+            self._tell(changed)
+        self._watcher.watch(bool(self._active))
+
+    def _pick(self, known: Known, picture: Picture) -> SlurmJob | None:
+        """The run's job among those with its mark: the one that was noted, or the first. Others are duplicates."""
+        found = [job for job in picture.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
+        if not found:
+            return None
+        return next((job for job in found if job.id == known.record.job), found[0])
+
+    def _move_over(self) -> None:
+        for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
+            self._over[run_id] = self._active.pop(run_id).record
+
+    def _tell(self, run_ids: set[str]) -> None:
+        self._news.tell(run_ids)
+        for run_id in run_ids:
+            record = self._over.get(run_id)
+            if record is not None:
+                for stream in Stream:
+                    self._logs.wake(LogFile(run_id, record.user, stream.value))
+
+    async def observe(self, run_id: str) -> Observation | None:
+        """What is known of a run."""
+        if known := self._active.get(run_id):
+            return known.observation()
+        record = await self._ended(run_id)
+        return record.final if record else None
+
+    async def _ended(self, run_id: str) -> Record | None:
+        """The record of a run that is over."""
+        if run_id not in self._over:
+            return None
+        record = self._over[run_id]
+        if record is None:
+            content = await self._files.read_record(run_id)
+            record = self._over[run_id] = records.load(run_id, content or b"")
+        return record
+
+    def changes(self) -> AsyncIterator[set[str]]:
+        """Ids of runs that changed, as pictures show it."""
+        return self._news.subscribe(set(self._active) | set(self._over))
+
+    # Ending
+
+    async def cancel(self, run_id: str, *, grace: float = 5.0) -> None:
+        """Have Slurm end the job; it waits the site's KillWait before it kills. An unknown run is barred."""
+        del grace
+        known = self._active.get(run_id)
+        if known is None:
+            if run_id not in self._over and submissions.RUN_ID.fullmatch(run_id):
+                await self._bar(run_id)
+            return
+        if not known.record.cancelled:
+            known.record = replace(known.record, cancelled=True)
+            await self._files.write_record(run_id, records.dump(known.record))
+        if known.record.job is None:
+            await self._files.bar(run_id, known.record.user)
+            await self._search(known)
+        if known.record.job is None:
+            final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
+            await self._settler.finish(known, final)
+            self._move_over()
+            self._tell({run_id})
+            return
+        await self._controller.cancel(known.record.job, known.record.user)
+        self._watcher.nudge()
+
+    async def _bar(self, run_id: str) -> None:
+        final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
+        record = Record(run_id, final=final, cancelled=True)
+        if await self._files.create_record(run_id, records.dump(record), over=True):
+            self._over[run_id] = record
+        else:
+            await self._load(run_id)
+
+    async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
+        """Bring back the files that match."""
+        record = await self._known(run_id)
+        if record.final is None:
+            raise EngineRefused(f"Run {run_id} has not ended; its files are collected after the end.")
+        if not patterns:
+            return []
+        try:
+            return await self._files.collect(run_id, record.user, patterns, sink, self._settings.max_output_bytes)
+        except FileNotFoundError:
+            return [f"The working folder of run {run_id} is no longer there."]
+
+    async def tidy(self, run_id: str) -> None:
+        """Free the working folder of a run that is over."""
+        if (record := await self._ended(run_id)) and record.user:
+            await self._files.tidy(run_id, record.user)
+
+    async def forget(self, run_id: str) -> None:
+        """Remove everything of a run that is over."""
+        record = await self._ended(run_id)
+        if record is None:
+            return
+        if record.user:
+            await self._files.remove(run_id, record.user)
+        await self._files.drop_record(run_id)
+        self._over.pop(run_id, None)
+
+    # Logs
+
+    async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
+        """Part of a log."""
+        data = await self._logs.read(await self._log(run_id, stream), offset, size)
+        known = self._active.get(run_id)
+        if data and known and known.job and known.job.meaning.state is RunState.QUEUED:
+            # What writes has begun, whatever the last picture showed.
+            known.job = replace(known.job, states=("RUNNING",), started_at=None)
+            self._news.tell({run_id})
+        return data
+
+    async def log_size(self, run_id: str, stream: Stream) -> int:
+        """How long a log is now."""
+        return await self._logs.size(await self._log(run_id, stream))
+
+    async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait for a log to grow or the run to end."""
+        file = await self._log(run_id, stream)
+        if run_id in self._active:
+            await self._logs.wait(file, offset, timeout)
+
+    async def _log(self, run_id: str, stream: Stream) -> LogFile:
+        return LogFile(run_id, (await self._known(run_id)).user, stream.value)
+
+    async def _known(self, run_id: str) -> Record:
+        if known := self._active.get(run_id):
+            return known.record
+        record = await self._ended(run_id)
+        if record is None or not record.user:
+            raise NotFound(f"This site has no run {run_id[:100]!r}.")
+        return record

@@ -1,0 +1,243 @@
+"""From what Slurm, its books and the job's own word say to an observation. Pure.
+
+Why a run ended is Slurm's to say; how its program ended is the script's, which was there. Times are on slurmctld's
+clock, which all nodes are compared with; how long it took is on the node's own.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.engines.metering import Power, estimate
+
+from . import parsing
+from .facts import Accounted, SlurmJob
+from .records import Record
+from .states import meaning, why_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What the batch script wrote at the end."""
+
+    job: int
+    code: int
+    start: float
+    end: float
+    peak_memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    energy_joules: float | None = None
+    late: bool = False
+    """It was ended by the script's own watch."""
+    missing: bool = False
+    """There was no such program."""
+
+
+def read_word(text: str) -> Word | None:
+    """The file `ended`; None if it is not whole."""
+    values: dict[str, str] = {}
+    times: list[str] = []
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if name == "times":
+            times.append(value)
+        elif equals:
+            values[name] = value
+    try:
+        job, code = int(values["job"]), int(values["code"])
+        start, end = _seconds(values["start"]), _seconds(values["end"])
+    except (KeyError, ValueError):
+        return None
+    peak, energy = _usage(values.get("usage", ""))
+    if values.get("peak", "").isdigit():
+        peak = max(peak or 0, int(values["peak"]))
+    return Word(
+        job, code, start, end, peak, _cpu(times), energy, late=values.get("late") == "1",
+        missing=values.get("missing") == "1",
+    )  # fmt: skip
+
+
+def _seconds(text: str) -> float:
+    # A date that knows no nanoseconds leaves the letters.
+    return float(text.split(".")[0]) if not text.replace(".", "").isdigit() else float(text)
+
+
+def _usage(text: str) -> tuple[int | None, float | None]:
+    """Lines of sstat: peak memory and energy of each step."""
+    peaks, energies = [0], [0.0]
+    for line in text.split(";"):
+        memory, _, energy = line.partition("|")
+        peaks.append(parsing.amount(memory) or 0)
+        if energy.strip().isdigit() and int(energy) < 2**62:
+            energies.append(float(energy))
+    return max(peaks) or None, max(energies) or None
+
+
+def _cpu(times: list[str]) -> float | None:
+    """The second line of `times` is the children's: user and system, as 0m1.25s."""
+    if len(times) < 2:
+        return None
+    total = 0.0
+    for part in times[1].split():
+        minutes, _, seconds = part.rstrip("s").partition("m")
+        try:
+            total += int(minutes) * 60 + float(seconds)
+        except ValueError:
+            return None
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that is known of a run that is over."""
+
+    record: Record
+    job: SlurmJob | None = None
+    books: Accounted | None = None
+    word: Word | None = None
+    begun: bool = False
+    tail: str = ""
+    """The end of what Slurm itself wrote about the job."""
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    energy_share: float = 1.0
+    power: Mapping[str, Power] = field(default_factory=dict)
+
+
+def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]]) -> Observation:
+    """A run that waits or runs."""
+    means = job.meaning
+    engine_id = str(job.id)
+    if means.state is RunState.QUEUED:
+        return Observation(means.state, engine_id, message=_waiting(job, means.told))
+    devices = _devices(record, units)
+    started = job.started_at if means.state is RunState.RUNNING else None
+    return Observation(means.state, engine_id, started, message=means.told, devices=devices)
+
+
+def _waiting(job: SlurmJob, told: str) -> str:
+    why = why_waiting(job.reason) or told
+    if job.started_at is not None:
+        about = job.started_at.strftime("%Y-%m-%d %H:%M UTC")
+        why = f"{why or 'waits'}; Slurm's estimate of its start is {about}"
+    return why
+
+
+def over(evidence: Evidence) -> Observation:
+    """A run that is over."""
+    record, job, books, word = evidence.record, evidence.job, evidence.books, evidence.word
+    source = job or books
+    number = source.id if source else record.job or (word.job if word else None)
+    reason, message = _reason(evidence)
+    code, name = _status(evidence, reason)
+    started, ended = _times(evidence)
+    usage = _usage_of(evidence, started, ended) if started is not None else None
+    return Observation(
+        RunState.ENDED,
+        "" if number is None else str(number),
+        started,
+        ended,
+        reason,
+        message,
+        code,
+        name,
+        usage,
+        _devices(record, evidence.units),
+    )
+
+
+def _reason(evidence: Evidence) -> tuple[EndReason, str]:
+    source, word = evidence.job or evidence.books, evidence.word
+    if source is None:
+        if word is not None:
+            return (EndReason.TIME_LIMIT if word.late else EndReason.COMPLETED), ""
+        if evidence.record.cancelled:
+            return EndReason.CANCELLED, "cancelled; Slurm no longer knows the job"
+        return EndReason.SUPERVISOR_LOST, "Slurm no longer knows the job, and the job left no word of its end"
+    means = meaning(source.states)
+    reason = means.reason or EndReason.SUPERVISOR_LOST
+    if reason is not EndReason.COMPLETED:
+        return reason, means.told
+    if word is not None and word.missing:
+        return EndReason.START_FAILED, evidence.tail or "the program was not found on the cluster"
+    if word is not None and word.late:
+        return EndReason.TIME_LIMIT, ""
+    if word is None and not evidence.begun and "COMPLETED" not in source.states:
+        return EndReason.START_FAILED, evidence.tail or "Slurm could not start it"
+    return reason, means.told
+
+
+def _status(evidence: Evidence, reason: EndReason) -> tuple[int | None, str | None]:
+    word = evidence.word
+    if word is not None:
+        # A shell tells signals by numbers above 128; a program that itself ends with such a number looks the same.
+        if word.code > 128 and (name := _signal(word.code - 128)):
+            return None, name
+        return word.code, None
+    if reason in (EndReason.NODE_LOST, EndReason.PREEMPTED, EndReason.SUPERVISOR_LOST):
+        return None, None
+    source = evidence.books or evidence.job
+    if source is None or (reason is EndReason.CANCELLED and not evidence.begun):
+        return None, None
+    if source.signal:
+        return None, _signal(source.signal)
+    if source.exit_code == 0 and reason is not EndReason.COMPLETED:
+        return None, None  # Slurm says 0 of what it ended itself
+    return source.exit_code, None
+
+
+def _signal(number: int) -> str | None:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return None
+
+
+def _times(evidence: Evidence) -> tuple[datetime | None, datetime | None]:
+    word, source = evidence.word, evidence.job or evidence.books
+    if word is None:
+        if source is None:
+            return None, None
+        begun = source.started_at if evidence.begun or evidence.books else None
+        return begun, source.ended_at
+    start = source.started_at if source is not None else None
+    if start is None:
+        start = datetime.fromtimestamp(word.start, UTC)
+    return start, start + timedelta(seconds=max(0.0, word.end - word.start))
+
+
+def _usage_of(evidence: Evidence, started: datetime, ended: datetime | None) -> RunUsage:
+    word, books = evidence.word, evidence.books
+    elapsed = None
+    if word is not None:
+        elapsed = max(0.0, word.end - word.start)
+    elif ended is not None:
+        elapsed = max(0.0, (ended - started).total_seconds())
+    cpu = books.cpu_seconds if books and books.cpu_seconds else word.cpu_seconds if word else None
+    peaks = [p for p in (books.peak_memory_bytes if books else None, word.peak_memory_bytes if word else None) if p]
+    # Slurm's books count what was resident; the script may have only what a cgroup counts, with caches.
+    peak = peaks[0] if peaks else None
+    joules = books.energy_joules if books and books.energy_joules else word.energy_joules if word else None
+    if joules:
+        return RunUsage(elapsed, cpu, peak, joules * evidence.energy_share, "engine")
+    guessed = estimate(
+        evidence.power,
+        _devices(evidence.record, evidence.units, evidence.record.devices),
+        evidence.record.milli_cpus / 1000,
+        elapsed or 0.0,
+        cpu or 0.0,
+    )
+    return RunUsage(elapsed, cpu, peak, guessed, None if guessed is None else "estimated")
+
+
+def _devices(
+    record: Record, units: Mapping[str, tuple[str, ...]], all_of: Mapping[str, str] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """The units by class; with `all_of` a class whose units are not known counts as one."""
+    found = {name: units[gres] for name, gres in record.devices.items() if gres in units}
+    for name in all_of or ():
+        found.setdefault(name, ("?",))
+    return found

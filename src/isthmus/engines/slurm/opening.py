@@ -1,0 +1,18 @@
+"""From settings to an engine: which way in, and which way to the files."""
+
+from __future__ import annotations
+
+from .command_line import CommandLine, LocalRunner
+from .controllers import Budget, Controller
+from .driver import SlurmEngine
+from .files import RunFiles
+from .settings import SlurmSettings
+from .shared_files import SharedFiles
+
+
+def make_engine(settings: SlurmSettings) -> SlurmEngine:
+    """An engine, not yet opened; raises Misconfigured."""
+    budget = Budget(settings.calls_per_second, settings.burst)
+    files: RunFiles = SharedFiles(settings.folder)
+    controller: Controller = CommandLine(settings, LocalRunner(settings.command_seconds), budget)
+    return SlurmEngine(settings, controller, files, budget)

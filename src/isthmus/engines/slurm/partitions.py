@@ -1,0 +1,69 @@
+"""Which partitions a run may wait in: those whose limits it keeps and that its account may use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus._kit.durations import format_duration
+from isthmus.engines.base import Run
+from isthmus.errors import EngineRefused
+
+from .facts import SlurmNode, SlurmPartition
+
+
+def choose(
+    run: Run,
+    partitions: Sequence[SlurmPartition],
+    nodes: Sequence[SlurmNode],
+    *,
+    allowed: Sequence[str] = (),
+    gres: Sequence[str] = (),
+    account: str = "",
+) -> tuple[str, ...]:
+    """The partitions to name; none at all where Slurm's own default will do. Raises EngineRefused with every reason."""
+    if run.slurm.partition:
+        named = run.slurm.partition.split(",")
+        if allowed and (barred := [name for name in named if name not in allowed]):
+            raise EngineRefused(f"Partition {', '.join(barred)} is not open to Isthmus here; use {', '.join(allowed)}.")
+        return tuple(named)
+    if not partitions:
+        return tuple(allowed)
+    by_name = {partition.name: partition for partition in partitions}
+    default = next((p.name for p in partitions if p.default), None)
+    order = [name for name in allowed if name in by_name] if allowed else sorted(by_name, key=lambda n: n != default)
+    reasons = {name: unfit(run, by_name[name], nodes, gres=gres, account=account) for name in order}
+    fitting = [name for name, reason in reasons.items() if reason is None]
+    if not fitting:
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
+        raise EngineRefused(f"No partition of this cluster takes the job. {told}.")
+    if not allowed and fitting[0] == default:
+        return ()
+    return (fitting[0],) if allowed else tuple(fitting)
+
+
+def unfit(
+    run: Run, partition: SlurmPartition, nodes: Sequence[SlurmNode], *, gres: Sequence[str] = (), account: str = ""
+) -> str | None:
+    """Why a partition can not take the run; None if it can."""
+    if partition.state.upper() != "UP":
+        return f"it is {partition.state.lower()}"
+    if partition.max_seconds is not None and run.time_limit is not None and run.time_limit > partition.max_seconds:
+        return f"jobs may take {format_duration(partition.max_seconds)} there"
+    if partition.max_nodes is not None and run.nodes > partition.max_nodes:
+        return f"jobs may have {partition.max_nodes} nodes there"
+    per_node = run.memory_bytes // run.nodes
+    if partition.max_memory_per_node is not None and per_node > partition.max_memory_per_node:
+        return f"jobs may have {partition.max_memory_per_node >> 20} MiB of memory on a node there"
+    if partition.allow_accounts is not None and account and account not in partition.allow_accounts:
+        return f"account {account} may not use it"
+    inside = [node for node in nodes if partition.name in node.partitions]
+    for wanted in gres:
+        name, _, count = wanted.rpartition(":")
+        if inside and not any(has(node, name) >= int(count) for node in inside):
+            return f"none of its nodes has {wanted}"
+    return None
+
+
+def has(node: SlurmNode, gres: str) -> int:
+    """How many units of a generic resource a node has; a name without a type means any type."""
+    return sum(count for name, count in node.gres if name == gres or name.startswith(f"{gres}:"))

@@ -1,0 +1,101 @@
+"""Settings of the Slurm engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from isthmus.errors import EngineRefused
+
+from .submissions import USER
+
+Transport = Literal["Command", "SSH", "REST"]
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@dataclass(frozen=True, slots=True)
+class SshSettings:
+    """The login node."""
+
+    host: str
+    user: str
+    """The account that asks for the state of all jobs."""
+    key_file: str
+    """Private key; `{user}` stands for the account."""
+    known_hosts: Path
+    """Keys of the host. There is no way to leave them unchecked."""
+    port: int = 22
+    certificate_file: str | None = None
+    """Certificate of the key; `{user}` stands for the account. Default none."""
+    sessions: int = 8
+    """Sessions at once over one connection; others queue. sshd refuses more than 10 by default."""
+    connect_seconds: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """slurmrestd."""
+
+    url: str
+    """`http://host:port`, `https://…` or `unix:/path`."""
+    user: str = "root"
+    """The account that asks for the state of all jobs."""
+    key_file: Path | None = None
+    """The key that the site signs tokens with: a token is made for each person, and lives for minutes."""
+    token_file: str | None = None
+    """A ready token; `{user}` stands for the account."""
+    connections: int = 16
+    """At once. slurmrestd itself holds about 124 and then stops answering anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """How a Slurm cluster is reached and used."""
+
+    folder: str
+    """On a file system that all nodes see: records, runs and their logs."""
+    accounts: Mapping[str, str] = field(default_factory=dict)
+    """Tenant to account on the cluster; `*` for all others, `{tenant}` for the tenant's name. None: nobody may."""
+    transport: Transport = "Command"
+    conf: str | None = None
+    """slurm.conf. Default none: the system's own."""
+    path: str | None = None
+    """Folders of Slurm's commands. Default none: the system's."""
+    ssh: SshSettings | None = None
+    rest: RestSettings | None = None
+    account: str = ""
+    """Whom the site charges when a job does not say. Default none: Slurm's own default."""
+    partitions: tuple[str, ...] = ()
+    """The only partitions to use, best first. Default none: any."""
+    poll_seconds: float = 1.0
+    """Between looks at all jobs while any of ours is there. Without any, nothing is asked."""
+    calls_per_second: float = 200.0
+    """The most that Slurm is asked in the long run."""
+    burst: float = 1000.0
+    """The most that Slurm is asked at once: a burst of jobs should not have to wait."""
+    command_seconds: float = 60.0
+    """After this long a question counts as not answered: nothing is concluded."""
+    log_seconds: float = 0.2
+    """Between looks at the logs that somebody follows."""
+    max_output_bytes: int = 50 * 2**30
+    """What one run may bring back. Default 50 GiB: more is a job for the site's own file system."""
+
+    @property
+    def search_path(self) -> str:
+        """PATH for commands and jobs."""
+        return f"{self.path}:{SYSTEM_PATH}" if self.path else SYSTEM_PATH
+
+    def user_of(self, tenant: str) -> str:
+        """The account of a tenant; raises EngineRefused with the remedy."""
+        pattern = self.accounts.get(tenant, self.accounts.get("*"))
+        if pattern is None:
+            raise EngineRefused(
+                f"Tenant {tenant} has no account on this cluster. "
+                "An administrator adds one to slurm.accounts of the site."
+            )
+        user = pattern.replace("{tenant}", tenant)
+        if user == "root" or not USER.fullmatch(user):
+            raise EngineRefused(f"{user!r} is no account for jobs: they never run as root, and names follow a pattern.")
+        return user

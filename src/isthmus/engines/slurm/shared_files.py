@@ -1,0 +1,298 @@
+"""The cluster's file system, seen from this machine.
+
+As root, everything of a run is made to belong to its person, and what a person may have changed since is opened step by
+step without following links: what root reads for somebody must be that person's own file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.collecting import find_matches, open_plain, remove_tree
+from isthmus.errors import SiteUnavailable
+from isthmus.resources.trees import check_link, check_path
+
+from .command_line import account
+from .files import LaunchFile, LogFile
+
+T = TypeVar("T")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class SharedFiles:
+    """`RunFiles` on a folder of this machine."""
+
+    def __init__(self, folder: str) -> None:
+        self._root = Path(folder)
+        self._superuser = os.geteuid() == 0
+        self._uids: dict[str, tuple[int, int]] = {}
+
+    async def open(self) -> None:
+        """Make the folders."""
+        await self._do(self._make_folders)
+
+    def _make_folders(self) -> None:
+        for name, mode in ((".", 0o711), ("active", 0o700), ("over", 0o700), ("staging", 0o700), ("runs", 0o711)):
+            path = self._root / name
+            if not path.is_dir():
+                path.mkdir(parents=True)
+                path.chmod(mode)
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+    def folder(self, run_id: str) -> str:
+        """Where a run is."""
+        return str(self._root / "runs" / run_id)
+
+    # Records
+
+    async def list_records(self) -> tuple[set[str], set[str]]:
+        """The runs that are not over, and those that are."""
+        return await self._do(lambda: (_names(self._root / "active"), _names(self._root / "over")))
+
+    async def read_record(self, run_id: str) -> bytes | None:
+        """The record of a run."""
+        return await self._do(self._read_record, run_id)
+
+    def _read_record(self, run_id: str) -> bytes | None:
+        # In this order: a record that moves meanwhile is in one of the two places at every moment.
+        for place in ("active", "over", "active"):
+            with contextlib.suppress(FileNotFoundError):
+                return (self._root / place / run_id).read_bytes()
+        return None
+
+    async def create_record(self, run_id: str, content: bytes, *, over: bool = False) -> bool:
+        """Make a record; False if there is one."""
+        return await self._do(self._create_record, run_id, content, over)
+
+    def _create_record(self, run_id: str, content: bytes, over: bool) -> bool:
+        if (self._root / ("active" if over else "over") / run_id).exists():
+            return False
+        new = self._temporary(run_id, content)
+        try:
+            # A link appears whole, and only once.
+            os.link(new, self._root / ("over" if over else "active") / run_id)
+        except FileExistsError:
+            return False
+        finally:
+            new.unlink()
+        return True
+
+    async def write_record(self, run_id: str, content: bytes) -> None:
+        """Change the record of a run that is not over."""
+        await self._do(lambda: self._temporary(run_id, content).replace(self._root / "active" / run_id))
+
+    async def finish_record(self, run_id: str, content: bytes) -> None:
+        """The run is over."""
+        await self._do(self._finish_record, run_id, content)
+
+    def _finish_record(self, run_id: str, content: bytes) -> None:
+        self._temporary(run_id, content).replace(self._root / "over" / run_id)
+        (self._root / "active" / run_id).unlink(missing_ok=True)
+
+    async def drop_record(self, run_id: str) -> None:
+        """Forget the run."""
+        await self._do(self._drop_record, run_id)
+
+    def _drop_record(self, run_id: str) -> None:
+        for place in ("active", "over"):
+            (self._root / place / run_id).unlink(missing_ok=True)
+
+    def _temporary(self, run_id: str, content: bytes) -> Path:
+        new = self._root / "staging" / f"{run_id}-{secrets.token_hex(6)}"
+        fd = os.open(new, _NEW, 0o600)
+        try:
+            os.write(fd, content)
+        finally:
+            os.close(fd)
+        return new
+
+    # The run's folder
+
+    async def prepare(
+        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
+    ) -> None:
+        """Make the run's folder appear, complete."""
+        await self._do(self._prepare, run_id, user, launch, source)
+
+    def _prepare(self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
+        final = self._root / "runs" / run_id
+        if final.exists():
+            return
+        owner = self._owner(user)
+        new = self._root / "staging" / f"{run_id}-{secrets.token_hex(6)}"
+        try:
+            for path in (new, new / "work", new / "tmp", new / "launch"):
+                self._make_folder(path, owner)
+            for name, file in launch.items():
+                content = file.text.encode("utf-8", "surrogateescape")
+                self._write(new / "launch" / name, content, file.mode, owner)
+            for name in ("stdout", "stderr"):
+                self._write(new / name, b"", 0o600, owner)
+            self._bring(new / "work", source, owner)
+            with contextlib.suppress(FileExistsError):
+                new.rename(final)
+        finally:
+            remove_tree(new)
+
+    def _bring(self, work: Path, source: FileSource | None, owner: tuple[int, int]) -> None:
+        made = {work}
+        for file in source.files if source else ():
+            target = work / check_path(file.path)
+            missing = [p for p in (target.parent, *target.parent.parents) if p not in made and work in p.parents]
+            for parent in reversed(missing):
+                self._make_folder(parent, owner)
+                made.add(parent)
+            if file.link is not None:
+                target.symlink_to(check_link(file.path, file.link))
+                if self._superuser:
+                    os.lchown(target, *owner)
+                continue
+            assert source is not None
+            shutil.copyfile(source.path_of(file), target)
+            if self._superuser:
+                os.chown(target, *owner)
+            target.chmod(file.mode & 0o777)
+
+    def _make_folder(self, path: Path, owner: tuple[int, int]) -> None:
+        path.mkdir(mode=0o700)
+        if self._superuser:
+            os.chown(path, *owner)
+
+    def _write(self, path: Path, content: bytes, mode: int, owner: tuple[int, int]) -> None:
+        fd = os.open(path, _NEW, 0o600)
+        try:
+            with os.fdopen(os.dup(fd), "wb") as file:
+                file.write(content)
+            if self._superuser:
+                os.fchown(fd, *owner)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+
+    async def bar(self, run_id: str, user: str) -> None:
+        """Leave word that the run must not begin."""
+        await self._do(self._bar, run_id, user)
+
+    def _bar(self, run_id: str, user: str) -> None:
+        with contextlib.suppress(FileNotFoundError, FileExistsError), self._inside(run_id, user) as folder:
+            os.close(os.open("barred", _NEW | os.O_NOFOLLOW, 0o644, dir_fd=folder))
+
+    # What the run left
+
+    async def read(self, file: LogFile, offset: int = 0, size: int = 65536) -> bytes | None:
+        """Part of a file of the run."""
+        return await self._do(self._read, file, offset, size)
+
+    def _read(self, file: LogFile, offset: int, size: int) -> bytes | None:
+        try:
+            with self._inside(file.run_id, file.user) as folder:
+                fd = os.open(file.name, _FILE, dir_fd=folder)
+        except FileNotFoundError:
+            return None
+        try:
+            self._check(os.fstat(fd), file)
+            return os.pread(fd, size, offset)
+        finally:
+            os.close(fd)
+
+    async def sizes(self, files: Sequence[LogFile]) -> list[int]:
+        """How long files are."""
+        return await self._do(lambda: [self._size(file) for file in files])
+
+    def _size(self, file: LogFile) -> int:
+        # Opened and not only looked at: on a network file system opening asks the server, a look may be old.
+        try:
+            with self._inside(file.run_id, file.user) as folder:
+                fd = os.open(file.name, _FILE, dir_fd=folder)
+        except OSError:
+            return 0
+        try:
+            return os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+
+    def _check(self, info: os.stat_result, file: LogFile) -> None:
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != self._owner(file.user)[0]:
+            raise SiteUnavailable(f"{file.name} of run {file.run_id} is no plain file of {file.user}'s own.")
+
+    @contextlib.contextmanager
+    def _inside(self, run_id: str, user: str):  # type: ignore[no-untyped-def]
+        fd = os.open(self._root / "runs" / run_id, _FOLDER)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
+        """Bring back what matches."""
+        work, owner = self._root / "runs" / run_id / "work", self._owner(user)[0]
+        skipped: list[str] = []
+        left = limit
+        for match in await asyncio.to_thread(find_matches, work, patterns, owner):
+            if match.skipped is not None:
+                skipped.append(match.skipped)
+            elif match.link is not None:
+                await sink.add_link(match.path, match.link)
+            else:
+                left -= await self._collect_one(work, match.path, owner, left, sink, skipped)
+        return skipped
+
+    async def _collect_one(
+        self, work: Path, path: str, owner: int, left: int, sink: FileSink, skipped: list[str]
+    ) -> int:
+        try:
+            fd, info = open_plain(work, path, owner)
+        except OSError as error:
+            skipped.append(f"{path} was not kept: {error.strerror}.")
+            return 0
+        try:
+            if info.st_size > left:
+                skipped.append(f"{path} was not kept: with it the run's outputs exceed what a run may bring back.")
+                return 0
+            await sink.add(path, fd, info.st_mode & 0o777)
+        finally:
+            os.close(fd)
+        return info.st_size
+
+    async def tidy(self, run_id: str, user: str) -> None:
+        """Remove what the program worked with."""
+        del user
+        for name in ("work", "tmp", "launch"):
+            await self._do(remove_tree, self._root / "runs" / run_id / name)
+
+    async def remove(self, run_id: str, user: str) -> None:
+        """Remove the run's folder."""
+        del user
+        await self._do(remove_tree, self._root / "runs" / run_id)
+
+    def _owner(self, user: str) -> tuple[int, int]:
+        if not self._superuser:
+            return os.geteuid(), os.getegid()
+        if user not in self._uids:
+            entry = account(user)
+            self._uids[user] = (entry.pw_uid, entry.pw_gid)
+        return self._uids[user]
+
+    async def _do(self, call: Callable[..., T], *args: object) -> T:
+        try:
+            return await asyncio.to_thread(call, *args)
+        except OSError as error:
+            raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {error}.") from error
+
+
+def _names(folder: Path) -> set[str]:
+    with os.scandir(folder) as entries:
+        return {entry.name for entry in entries}

@@ -1,0 +1,153 @@
+"""One picture of all jobs, taken by one query per interval, for everybody.
+
+Nobody else asks Slurm how jobs are: readers look at the picture. It is taken every second while a run of ours is there,
+and not at all otherwise; where taking it is slow (a site with many thousand jobs) it is taken less often, so that never
+more than a twentieth of the time is spent on it. A picture that could not be taken changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from isthmus.errors import IsthmusError
+
+from .controllers import Controller
+from .facts import SlurmJob
+
+log = logging.getLogger(__name__)
+
+SHARE_OF_TIME = 20
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All jobs at one moment."""
+
+    begun: float
+    """When it was asked for, on the monotonic clock: what happened later need not be in it."""
+    jobs: tuple[SlurmJob, ...] = ()
+    ours: dict[str, list[SlurmJob]] = field(default_factory=dict)
+    """By run, each list by the job's number."""
+
+
+class Watcher:
+    """Takes pictures."""
+
+    def __init__(self, controller: Controller, interval: float, digest: Callable[[Picture], Awaitable[None]]) -> None:
+        self._controller, self._interval, self._digest = controller, interval, digest
+        self._lock = asyncio.Lock()
+        self._busy = asyncio.Event()
+        self._nudge = asyncio.Event()
+        self._cost = 0.0
+        self.latest: Picture | None = None
+        self.pictures = 0
+        """How many were taken."""
+
+    def watch(self, active: bool) -> None:
+        """Whether there is anything to look for."""
+        if active:
+            self._busy.set()
+        else:
+            self._busy.clear()
+
+    def nudge(self) -> None:
+        """Look again without waiting for the interval to end."""
+        self._nudge.set()
+
+    async def fresh(self) -> Picture:
+        """A picture that was asked for after this call; those who call at the same time share one."""
+        asked = time.monotonic()
+        async with self._lock:
+            if self.latest is not None and self.latest.begun >= asked:
+                return self.latest
+            begun = time.monotonic()
+            jobs = await self._controller.jobs()
+            self._cost = time.monotonic() - begun
+            ours: dict[str, list[SlurmJob]] = {}
+            for job in sorted(jobs, key=lambda job: job.id):
+                if run_id := job.run_id:
+                    ours.setdefault(run_id, []).append(job)
+            self.latest = Picture(begun, tuple(jobs), ours)
+            self.pictures += 1
+            return self.latest
+
+    async def run(self) -> None:
+        """Take pictures and hand them on, until cancelled."""
+        failures = 0
+        while True:
+            await self._busy.wait()
+            begin = time.monotonic()
+            try:
+                await self._digest(await self.fresh())
+                failures = 0
+            except IsthmusError as error:
+                failures += 1
+                log.warning("no picture of the jobs", extra={"error": str(error)})
+            await self._pause(begin, failures)
+
+    async def _pause(self, begin: float, failures: int) -> None:
+        wanted = max(self._interval, self._cost * SHARE_OF_TIME) * 2 ** min(failures, 5)
+        left = min(wanted, LONGEST_PAUSE) - (time.monotonic() - begin)
+        self._nudge.clear()
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                await self._nudge.wait()
+        except TimeoutError:
+            return
+
+
+class News:
+    """Tells subscribers which runs may have changed."""
+
+    def __init__(self) -> None:
+        self._subscribers: set[_Subscriber] = set()
+
+    def tell(self, run_ids: set[str]) -> None:
+        """Their observations may be new."""
+        for subscriber in self._subscribers:
+            subscriber.add(run_ids)
+
+    def close(self) -> None:
+        """End every subscription."""
+        for subscriber in self._subscribers:
+            subscriber.finish()
+
+    async def subscribe(self, known: set[str]) -> AsyncIterator[set[str]]:
+        """Every run known now, and then those that change."""
+        subscriber = _Subscriber(known)
+        self._subscribers.add(subscriber)
+        try:
+            yield subscriber.take()
+            while await subscriber.ready():
+                yield subscriber.take()
+        finally:
+            self._subscribers.discard(subscriber)
+
+
+class _Subscriber:
+    def __init__(self, pending: set[str]) -> None:
+        self._pending = pending
+        self._event = asyncio.Event()
+        self._finished = False
+
+    def add(self, run_ids: set[str]) -> None:
+        self._pending |= run_ids
+        self._event.set()
+
+    def take(self) -> set[str]:
+        taken, self._pending = self._pending, set()
+        self._event.clear()
+        return taken
+
+    def finish(self) -> None:
+        self._finished = True
+        self._event.set()
+
+    async def ready(self) -> bool:
+        await self._event.wait()
+        return not self._finished

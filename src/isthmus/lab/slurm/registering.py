@@ -1,0 +1,47 @@
+"""The lab as objects of the API: a site, and the classes of its devices. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .layout import Place
+
+API_VERSION = "isthmus.dev/v1"
+ACCOUNT = "nobody"
+"""Under whom jobs run in a lab: an account that every machine has and that owns nothing."""
+
+
+def manifests(place: Place, name: str) -> list[dict[str, Any]]:
+    """What to apply, the classes first."""
+    return [
+        _device("akida", "BrainChip", "neuromorphic", "board:akida", busy=1.0),
+        _device("a100", "NVIDIA", "gpu", "gpu:a100", busy=400.0),
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Site",
+            "metadata": {"name": name, "labels": {"isthmus.dev/lab": "true"}},
+            "spec": {
+                "driver": "slurm",
+                "slurm": {
+                    "transport": "Command",
+                    "conf": str(place.conf),
+                    "folder": str(place.shared / name),
+                    "accounts": [{"tenant": "*", "user": ACCOUNT}],
+                },
+            },
+        },
+    ]
+
+
+def _device(name: str, vendor: str, architecture: str, gres: str, *, busy: float) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {
+            "vendor": vendor,
+            "architecture": architecture,
+            "power": {"idleWatts": busy / 10, "busyWatts": busy},
+            "slurm": {"gres": gres},
+        },
+    }

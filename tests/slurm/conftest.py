@@ -1,0 +1,96 @@
+"""A lab that all tests of this folder share, and engines on it. Each test has a folder of its own on the cluster."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.engines.base import RunState
+from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.opening import make_engine as make
+from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.lab.slurm.cluster import SlurmLab
+from isthmus.lab.slurm.layout import LabSettings
+from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.testing.engines import new_run_id, wait_ended
+
+MakeEngine = Callable[..., Awaitable[SlurmEngine]]
+USER = "nobody"
+
+AKIDA = DeviceClass.model_validate(
+    {
+        "metadata": {"name": "akida"},
+        "spec": {"power": {"idleWatts": 1, "busyWatts": 2}, "slurm": {"gres": "board:akida"}},
+    }
+)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[SlurmLab]:
+    """A plain cluster of three nodes."""
+    yield from _lab(LabSettings())
+
+
+@pytest.fixture(scope="session")
+def books_lab() -> Iterator[SlurmLab]:
+    """One with accounting and energy counters."""
+    yield from _lab(LabSettings(accounting=True, energy=True))
+
+
+def _lab(settings: LabSettings) -> Iterator[SlurmLab]:
+    folder = Path(tempfile.mkdtemp(prefix="isl-"))
+    folder.chmod(0o711)
+    made = SlurmLab(folder / "lab")
+    try:
+        made.up(3, settings)
+        yield made
+    finally:
+        made.down(erase=True)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def settings(lab: SlurmLab) -> SlurmSettings:
+    return settings_of(lab)
+
+
+def settings_of(lab: SlurmLab) -> SlurmSettings:
+    """The command line of a lab, with a new folder."""
+    folder = lab.place.shared / new_run_id()
+    return SlurmSettings(folder=str(folder), accounts={"*": USER}, conf=str(lab.place.conf), poll_seconds=0.25)
+
+
+@pytest.fixture
+async def make_engine(settings: SlurmSettings) -> AsyncIterator[MakeEngine]:
+    """Opens engines, all on the same folder unless told otherwise; at the end nothing of theirs runs."""
+    engines: list[SlurmEngine] = []
+
+    async def open_one(base: SlurmSettings = settings, **changes: Any) -> SlurmEngine:
+        engine = make(replace(base, **changes))
+        await engine.open()
+        engines.append(engine)
+        return engine
+
+    yield open_one
+    for engine in engines:
+        if engine._watching is None:  # closed by the test itself
+            continue
+        for run_id in list(engine._active):
+            seen = await engine.observe(run_id)
+            if seen is not None and seen.state is not RunState.ENDED:
+                await engine.cancel(run_id)
+        for run_id in list(engine._active):
+            if await engine.observe(run_id) is not None:
+                await wait_ended(engine, run_id)
+        await engine.close()
+
+
+@pytest.fixture
+async def engine(make_engine: MakeEngine) -> SlurmEngine:
+    return await make_engine()
