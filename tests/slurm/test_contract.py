@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.testing.engines import EngineContract, EngineTraits, Reopen
+from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
+from isthmus.lab.slurm.cluster import SlurmLab
+from isthmus.testing.engines import EngineContract, Reopen
 
-from .conftest import MakeEngine
+from .conftest import MakeEngine, settings_of
 
 pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def reopen(engine: SlurmEngine, make_engine: MakeEngine) -> Reopen:
+    async def again() -> SlurmEngine:
+        await engine.close()
+        return await make_engine()
+
+    return again
 
 
 class TestCommandLine(EngineContract):
     """Slurm's commands on this machine, and its file system."""
 
-    traits = EngineTraits()
+
+class TestRest(EngineContract):
+    """slurmrestd with tokens made for each person; files by the shared file system."""
 
     @pytest.fixture
-    def reopen(self, engine: SlurmEngine, make_engine: MakeEngine) -> Reopen:
-        async def again() -> SlurmEngine:
-            await engine.close()
-            return await make_engine()
-
-        return again
+    def settings(self, lab: SlurmLab) -> SlurmSettings:
+        rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
+        return replace(settings_of(lab), transport="REST", rest=rest)

@@ -309,6 +309,8 @@ class SlurmEngine:
 
     async def _ended(self, run_id: str) -> Record | None:
         """The record of a run that is over."""
+        if (known := self._active.get(run_id)) and known.record.final is not None:
+            self._move_over()
         if run_id not in self._over:
             return None
         record = self._over[run_id]

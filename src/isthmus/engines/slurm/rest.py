@@ -1,0 +1,137 @@
+"""Slurm by slurmrestd: the version is found out, the token says who asks, connections are few and kept.
+
+slurmrestd does not tell the configuration. Whether there are books is seen by whether it offers their calls; whether
+energy is measured, by whether the books have any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import httpx
+import orjson
+
+from isthmus.errors import Misconfigured, SiteUnavailable
+
+from . import calls, documents
+from .calls import Call, Reply
+from .controllers import Budget
+from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
+from .settings import RestSettings
+from .submissions import Submission
+from .tokens import Tokens
+
+T = TypeVar("T")
+_PLACES = ("/openapi/v3", "/openapi.json", "/openapi")
+
+
+class Rest:
+    """The questions of `Controller`, put to slurmrestd."""
+
+    def __init__(self, settings: RestSettings, seconds: float, budget: Budget) -> None:
+        self._settings, self._budget = settings, budget
+        self._tokens = Tokens(settings)
+        socket = settings.url.removeprefix("unix:") if settings.url.startswith("unix:") else None
+        limits = httpx.Limits(max_connections=settings.connections, max_keepalive_connections=settings.connections)
+        self._client = httpx.AsyncClient(
+            base_url="http://localhost" if socket else settings.url,
+            transport=httpx.AsyncHTTPTransport(uds=socket, limits=limits),
+            timeout=seconds,
+            trust_env=False,
+        )
+        self._version = 0
+        self._books_version: int | None = None
+
+    async def open(self) -> None:
+        """Find out which versions there are."""
+        await self._discover()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._client.aclose()
+
+    async def _discover(self) -> None:
+        for place in _PLACES:
+            reply = await self._exchange("GET", place, None, self._settings.user)
+            if reply.status == 401:
+                raise Misconfigured("slurmrestd does not accept our token; look at keyFile or tokenFile of the site.")
+            if found := documents.versions(reply.body):
+                self._version = found[0]
+                books = documents.versions(reply.body, "slurmdb")
+                self._books_version = books[0] if books else None
+                return
+        raise Misconfigured(
+            f"{self._settings.url} offers none of the versions v0.0.{documents.OLDEST} to v0.0.{documents.NEWEST}; "
+            "is it slurmrestd?"
+        )
+
+    async def jobs(self) -> list[SlurmJob]:
+        """All jobs."""
+        reply = await self._reply(calls.ListJobs())
+        # Thousands of jobs are megabytes of JSON: reading them would keep everybody else waiting.
+        return await asyncio.to_thread(calls.ListJobs().read, reply)
+
+    async def job(self, number: int) -> SlurmJob | None:
+        """One job."""
+        return await self._do(calls.ShowJob(number))
+
+    async def submit(self, wanted: Submission) -> int:
+        """Submit with the person's token."""
+        return await self._do(calls.SubmitJob(wanted), wanted.user)
+
+    async def cancel(self, number: int, user: str) -> None:
+        """Cancel with the person's token."""
+        await self._do(calls.CancelJob(number), user)
+
+    async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
+        """Some jobs as the books have them."""
+        found = await asyncio.gather(*(self._do(calls.ReadBooks(number)) for number in numbers))
+        return [row for rows in found for row in rows if row.submitted_at is None or row.submitted_at >= since]
+
+    async def search_books(self, work_dir: str, user: str, since: datetime) -> Accounted | None:
+        """The job with this working folder."""
+        return calls.same_folder(await self._do(calls.SearchBooks(user, since)), work_dir, user)
+
+    async def nodes(self) -> list[SlurmNode]:
+        """All nodes."""
+        return await self._do(calls.ListNodes())
+
+    async def partitions(self) -> list[SlurmPartition]:
+        """All partitions."""
+        return await self._do(calls.ListPartitions())
+
+    async def facts(self) -> SiteFacts:
+        """What can be known of the configuration."""
+        version = await self._do(calls.Ping())
+        books = self._books_version is not None
+        return SiteFacts(version, accounting=books, gathers_usage=True, measures_energy=books)
+
+    async def _do(self, call: Call[T], user: str | None = None) -> T:
+        return call.read(await self._reply(call, user))
+
+    async def _reply(self, call: Call[Any], user: str | None = None) -> Reply:
+        await self._budget.take()
+        path = call.path(self._books_version or self._version)
+        if path.startswith("/slurm/"):
+            path = call.path(self._version)
+        return await self._exchange(call.method, path, call.body(self._version), user or self._settings.user)
+
+    async def _exchange(self, method: str, path: str, body: Any, user: str) -> Reply:
+        headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self._tokens.of(user)}
+        content = None
+        if body is not None:
+            content = orjson.dumps(body)
+            headers["Content-Type"] = "application/json"
+        try:
+            answer = await self._client.request(method, path, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            what = str(error) or type(error).__name__
+            raise SiteUnavailable(f"slurmrestd at {self._settings.url} did not answer: {what}.") from error
+        try:
+            decoded = orjson.loads(answer.content) if answer.content else {}
+        except ValueError:
+            decoded = {"errors": [{"error": answer.text[:300]}]} if answer.status_code >= 400 else {}
+        return Reply(answer.status_code, decoded if isinstance(decoded, dict) else {})

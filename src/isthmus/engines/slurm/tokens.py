@@ -1,0 +1,70 @@
+"""Tokens for slurmrestd: JSON Web Tokens that name the person (`sun`), signed with the site's key (HS256).
+
+Made for each person and for a few minutes only, so that one that leaks is soon worth nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from pathlib import Path
+
+from isthmus.errors import Misconfigured
+
+from .settings import RestSettings
+
+LIFE_SECONDS = 900
+_RENEW_BEFORE = 120
+
+
+class Tokens:
+    """Tokens by account, made or read when they are needed."""
+
+    def __init__(self, settings: RestSettings) -> None:
+        self._settings = settings
+        self._made: dict[str, tuple[float, str]] = {}
+
+    def of(self, user: str) -> str:
+        """A token for this account; raises Misconfigured."""
+        now = time.time()
+        until, token = self._made.get(user, (0.0, ""))
+        if until - now > _RENEW_BEFORE:
+            return token
+        if self._settings.key_file is not None:
+            token, until = make(self._key(), user, now), now + LIFE_SECONDS
+        elif self._settings.token_file is not None:
+            # Read again now and then: whoever renews it writes it there.
+            token, until = _read(Path(self._settings.token_file.replace("{user}", user))), now + _RENEW_BEFORE + 30
+        else:
+            raise Misconfigured("slurmrestd wants tokens; set rest.keyFile or rest.tokenFile of the site.")
+        self._made[user] = (until, token)
+        return token
+
+    def _key(self) -> bytes:
+        assert self._settings.key_file is not None
+        try:
+            return self._settings.key_file.read_bytes()
+        except OSError as error:
+            raise Misconfigured(f"The key {self._settings.key_file} cannot be read: {error.strerror}.") from None
+
+
+def make(key: bytes, user: str, now: float, life: float = LIFE_SECONDS) -> str:
+    """A signed token."""
+    # The clocks of two machines may be minutes apart.
+    claims = {"exp": int(now + life), "iat": int(now) - 300, "sun": user}
+    head = f"{_encode(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{_encode(json.dumps(claims).encode())}"
+    return f"{head}.{_encode(hmac.digest(key, head.encode(), hashlib.sha256))}"
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip().removeprefix("SLURM_JWT=")
+    except OSError as error:
+        raise Misconfigured(f"The token {path} cannot be read: {error.strerror}.") from None
