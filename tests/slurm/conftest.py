@@ -14,14 +14,17 @@ import pytest
 from isthmus.engines.base import RunState
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.opening import make_engine as make
-from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.engines.slurm.settings import SlurmSettings, SshSettings
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
+from isthmus.lab.slurm.login import LoginNode
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.testing.engines import new_run_id, wait_ended
 
 MakeEngine = Callable[..., Awaitable[SlurmEngine]]
 USER = "nobody"
+SSH_USER = "postgres"
+"""An account that every machine with the test packages has, and that has a shell."""
 
 AKIDA = DeviceClass.model_validate(
     {
@@ -64,6 +67,26 @@ def settings_of(lab: SlurmLab) -> SlurmSettings:
     """The command line of a lab, with a new folder."""
     folder = lab.place.shared / new_run_id()
     return SlurmSettings(folder=str(folder), accounts={"*": USER}, conf=str(lab.place.conf), poll_seconds=0.25)
+
+
+@pytest.fixture(scope="session")
+def login(lab: SlurmLab) -> Iterator[LoginNode]:
+    """The lab's login node."""
+    node = LoginNode(lab.place)
+    node.up([SSH_USER, "root"])
+    yield node
+    node.down()
+
+
+def ssh_settings(lab: SlurmLab, login: LoginNode, *, service: str) -> SlurmSettings:
+    """Over SSH, with a folder that the service account may make."""
+    base = settings_of(lab)
+    top = lab.place.shared / "ssh"
+    top.mkdir(exist_ok=True)
+    top.chmod(0o1777)
+    ssh = SshSettings("127.0.0.1", service, str(login.folder / "{user}"), login.known_hosts, port=login.port)
+    folder = str(top / Path(base.folder).name)
+    return replace(base, folder=folder, transport="SSH", ssh=ssh, accounts={"*": SSH_USER})
 
 
 @pytest.fixture

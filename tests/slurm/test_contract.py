@@ -9,9 +9,10 @@ import pytest
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.lab.slurm.cluster import SlurmLab
+from isthmus.lab.slurm.login import LoginNode
 from isthmus.testing.engines import EngineContract, Reopen
 
-from .conftest import MakeEngine, settings_of
+from .conftest import SSH_USER, MakeEngine, settings_of, ssh_settings
 
 pytestmark = pytest.mark.real
 
@@ -36,3 +37,11 @@ class TestRest(EngineContract):
     def settings(self, lab: SlurmLab) -> SlurmSettings:
         rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
         return replace(settings_of(lab), transport="REST", rest=rest)
+
+
+class TestSsh(EngineContract):
+    """Slurm's commands and the files over SSH, as the person."""
+
+    @pytest.fixture
+    def settings(self, lab: SlurmLab, login: LoginNode) -> SlurmSettings:
+        return ssh_settings(lab, login, service=SSH_USER)
