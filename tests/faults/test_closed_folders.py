@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from isthmus.engines.local.collecting import find_matches, remove_tree
+
+from isthmus.engines.collecting import find_matches, remove_tree
 
 NOBODY = 65534
 
