@@ -282,7 +282,7 @@ class SlurmEngine:
         self._watcher.watch(bool(self._active))
 
     def _pick(self, known: Known, picture: Picture) -> SlurmJob | None:
-        """The run's job among those with its mark: the one that was noted, or the first. Others are duplicates."""
+        """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
         found = [job for job in picture.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
         if not found:
             return None

@@ -78,6 +78,7 @@ if ! ln "$mine" "$run/begun" 2>/dev/null; then
     echo "isthmus: job $job has begun this run already; nothing is done twice" >&2
     exit 0
   fi
+  rm -f "$run/ended" "$run/late" "$run/missing"
   mv -f "$mine" "$run/begun"
 fi
 rm -f "$mine"

@@ -111,9 +111,15 @@ class Settler:
         job = known.job
         assert job is not None
         word, begun = await self._words(known)
+        if begun is not None and begun != job.id:
+            # Two jobs carry this run's mark, and the other was the first to begin it.
+            known.record = known.record.sent(begun)
+            known.job = await self._controller.job(begun)
+            await self._files.write_record(known.run_id, records.dump(known.record))
+            return False
         row = books.get(job.id)
         known.looks += 1
-        expected = "COMPLETED" in job.states or ("FAILED" in job.states and begun)
+        expected = "COMPLETED" in job.states or ("FAILED" in job.states and begun is not None)
         behind = (expected and word is None) or (self.facts.accounting and not _whole(row))
         if behind and known.looks < PATIENCE:
             return False
@@ -129,7 +135,7 @@ class Settler:
             job,
             row,
             word,
-            begun,
+            begun is not None,
             tail,
             await self.units(known),
             share_of_nodes(job, picture.jobs, datetime.now(UTC)),
@@ -159,13 +165,15 @@ class Settler:
             row = await self._controller.search_books(f"{folder}/work", known.record.user, since)
         if row is not None and meaning(row.states).state is not RunState.ENDED:
             row = None  # the books never heard of its end
-        if word is None and row is None and not begun and not known.record.cancelled:
+        if word is None and row is None and begun is None and not known.record.cancelled:
             # Lost before it began. Nobody has run it, so it may be submitted again.
             log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
             known.job, known.record, known.unsure, known.missing = None, records.unsent(known.record), True, 0
             await self._files.write_record(known.run_id, records.dump(known.record))
             return True
-        evidence = Evidence(known.record, None, row, word, begun, units=await self.units(known), power=self.power)
+        evidence = Evidence(
+            known.record, None, row, word, begun is not None, units=await self.units(known), power=self.power
+        )
         await self.finish(known, observing.over(evidence))
         return True
 
@@ -182,13 +190,15 @@ class Settler:
             known.units = parsing.units((text or b"").decode(errors="replace"))
         return known.units
 
-    async def _words(self, known: Known) -> tuple[Word | None, bool]:
-        """What the script wrote at the end, and whether it began."""
+    async def _words(self, known: Known) -> tuple[Word | None, int | None]:
+        """What the script wrote at the end, and which job began the run."""
         user = known.record.user
         ended = await self._files.read(LogFile(known.run_id, user, "ended"))
-        if ended is not None:
-            return observing.read_word(ended.decode(errors="replace")), True
-        return None, await self._files.read(LogFile(known.run_id, user, "begun")) is not None
+        if ended is not None and (word := observing.read_word(ended.decode(errors="replace"))) is not None:
+            return word, word.job
+        begun = await self._files.read(LogFile(known.run_id, user, "begun"))
+        first = (begun or b"").split(b" ")[0]
+        return None, int(first) if first.isdigit() else None
 
     async def _tail(self, known: Known) -> str:
         content = await self._files.read(LogFile(known.run_id, known.record.user, "slurm.out")) or b""
