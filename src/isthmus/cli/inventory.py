@@ -6,27 +6,38 @@ from typing import Annotated
 
 import typer
 
+from isthmus.errors import Invalid
+
 from .columns import columns_of
 from .completion import complete_devices, complete_sites
 from .failures import say
 from .options import Format, Labels, Output, Token, Url, client_for, format_of
-from .tables import show
+from .tables import show, write
 
 
 def sites(
-    name: Annotated[str | None, typer.Argument(metavar="SITE", autocompletion=complete_sites)] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[export] [SITE]", autocompletion=complete_sites)] = None,
     selector: Labels = None,
     output: Output = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """List the places that run work, and what they have.
+    """List the places that run work, and what they have; `export` writes them as GLUE 2 JSON.
 
     \b
     Examples:
       isthmus sites
       isthmus sites local -o yaml
+      isthmus sites export > glue2.json
+      isthmus sites export cluster
     """
+    names = list(words or ())
+    if names[:1] == ["export"]:
+        _export(names[1:], selector, url, token)
+        return
+    if len(names) > 1:
+        raise Invalid(f"one site at a time, or all of them; {len(names)} were named")
+    name = names[0] if names else None
     _list("sites", "Site", name, selector, format_of(output), url, token)
 
 
@@ -45,6 +56,18 @@ def devices(
       isthmus devices akida -o yaml
     """
     _list("deviceclasses", "DeviceClass", name, selector, format_of(output), url, token)
+
+
+def _export(names: list[str], selector: str | None, url: str | None, token: str | None) -> None:
+    from isthmus.formats.glue2 import export
+
+    with client_for(url, token) as client:
+        found = [client.get("sites", name) for name in names] or client.list("sites", labels=selector)
+    together: dict[str, list[object]] = {}
+    for site in found:
+        for kind, entities in export(site).items():
+            together.setdefault(kind, []).extend(entities)
+    write(together, Format.JSON)
 
 
 def _list(

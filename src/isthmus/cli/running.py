@@ -14,7 +14,7 @@ from types import FrameType
 
 from isthmus.client.following import LogCursor, WatchCursor
 from isthmus.client.handles import exit_code_of
-from isthmus.client.jobs import JobOptions
+from isthmus.client.jobs import JobOptions, job_manifest
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
 from isthmus.client.sync import HERE, Client, JobHandle
@@ -38,7 +38,7 @@ def run(options: RunOptions) -> int:
             _write(job, options.output)
             say(f"follow it with `isthmus logs -f {job.name}`, end it with `isthmus cancel {job.name}`")
             return 0
-        if options.array:
+        if options.array or job.object["spec"].get("array"):
             return _Array(client, job, options).follow()
         return _Run(client, job, options).follow()
 
@@ -63,7 +63,15 @@ def start(client: Client, options: RunOptions) -> JobHandle:
     notice = None if options.quiet else say
     try:
         with sending(options.quiet) as progress:
-            return client.run(command, script=script, files=files, progress=progress, notice=notice, **said)
+            if script is None or "#SBATCH" not in script:
+                return client.run(command, script=script, files=files, progress=progress, notice=notice, **said)
+            from .batches import honour
+
+            job = honour(client, job_manifest(None, script, None, said), quiet=options.quiet)
+            sent = None if files is None else client.send_folder(files, progress=progress, notice=notice)
+            if sent and sent["count"]:
+                job["spec"]["files"] = sent
+            return client.submit(job)
     except Forbidden as error:
         from .roles import needs_member
 

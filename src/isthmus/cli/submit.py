@@ -10,6 +10,7 @@ import typer
 
 from isthmus.errors import Invalid
 
+from .batches import honour
 from .columns import columns_of
 from .failures import say
 from .manifests import read_manifests
@@ -31,7 +32,8 @@ def submit(
     """Submit a job from a file and leave. Each job is created exactly once, even if replies are lost.
 
     A file that ends in .yaml, .yml or .json holds Job manifests; anything else is a script, run by the interpreter in
-    its first line, or else .py by python3 and the rest by sh.
+    its first line, or else .py by python3 and the rest by sh. Its #SBATCH lines are
+    honoured, and those that cannot be are named.
 
     \b
     Examples:
@@ -42,7 +44,8 @@ def submit(
     form = format_of(output)
     with client_for(url, token, namespace) as client, needs_member(client, "submitting a job"):
         sent = client.send_folder(_whole(files), notice=say) if files else None
-        created = [client.submit(job).object for job in _jobs(file, args or [], name, sent)]
+        wanted = [honour(client, job) for job in _jobs(file, args or [], name, sent)]
+        created = [client.submit(job).object for job in wanted]
     if form in (Format.TABLE, Format.WIDE):
         sys.stdout.write("".join(f"job/{job['metadata']['name']} submitted\n" for job in created))
     else:

@@ -203,4 +203,7 @@ def environment(run: Run, user: str, folder: str) -> dict[str, str]:
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
+    index = run.env.get("ISTHMUS_ARRAY_INDEX")
+    if index is not None:  # as scripts written for sbatch expect it
+        ours["SLURM_ARRAY_TASK_ID"] = index
     return {**ours, **run.env, **platform}

@@ -1,0 +1,284 @@
+"""`#SBATCH` lines of a batch script, as sbatch reads them. Pure.
+
+They stand between the first line and the first line that is neither blank nor a comment; later ones are not read, as
+with sbatch. What can be honoured becomes part of the job; what can not is named, so that nobody believes in a limit
+that is not held.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isthmus._kit.durations import format_duration
+from isthmus.errors import Invalid
+
+_SHORT = {
+    "A": "account", "a": "array", "C": "constraint", "c": "cpus-per-task", "D": "chdir", "d": "dependency",
+    "e": "error",
+    "F": "nodefile", "G": "gpus", "H": "hold", "I": "immediate", "i": "input", "J": "job-name", "k": "no-kill",
+    "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit",
+    "o": "output",
+    "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time", "v": "verbose",
+    "w": "nodelist", "x": "exclude", "b": "begin",
+}  # fmt: skip
+_FLAGS = frozenset({
+    "exclusive", "hold", "requeue", "no-requeue", "oversubscribe", "overcommit", "verbose", "quiet", "parsable", "wait",
+    "no-kill", "contiguous", "spread-job", "use-min-nodes", "get-user-env", "reboot", "ignore-pbs", "test-only",
+})  # fmt: skip
+# Things that change nothing here: output comes back whatever file it is asked into.
+_HARMLESS = frozenset({"verbose", "quiet", "parsable", "open-mode", "export", "get-user-env", "ignore-pbs", "input"})
+_MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+_GRES = re.compile(r"(?:gres[:/])?([\w.-]+(?::[A-Za-z_][\w.-]*)?)(?::(\d+))?")
+
+
+@dataclass(slots=True)
+class Batch:
+    """What the lines say, in the words of a Job."""
+
+    name: str | None = None
+    resources: dict[str, Any] = field(default_factory=dict)
+    slurm: dict[str, Any] = field(default_factory=dict)
+    array: dict[str, Any] | None = None
+    separate_streams: bool = False
+    hold: bool = False
+    unheeded: list[str] = field(default_factory=list)
+    """A sentence for every line that is not honoured."""
+
+
+def has_directives(script: str) -> bool:
+    """Whether there is anything to read."""
+    return any(True for _ in _lines(script))
+
+
+def read_batch(script: str, devices: Mapping[str, str] | None = None) -> Batch:
+    """What a script's #SBATCH lines say; `devices` maps a generic resource such as gpu:a100 to a DeviceClass."""
+    found: dict[str, str] = {}
+    for number, line in _lines(script):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise Invalid(f"line {number} of the script: {error}") from None
+        found.update(_options(words, number))
+    batch = Batch()
+    for name, value in found.items():
+        _apply(batch, name, value, devices or {})
+    _memory(batch, found)
+    _tasks(batch, found)
+    return batch
+
+
+def _lines(script: str) -> list[tuple[int, str]]:
+    lines = []
+    for number, line in enumerate(script.split("\n"), 1):
+        if line.startswith("#SBATCH"):
+            lines.append((number, line.removeprefix("#SBATCH").strip()))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            break
+    return lines
+
+
+def _options(words: list[str], number: int) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+        elif word.startswith("-") and len(word) > 1 and word[1] in _SHORT:
+            name, value = _SHORT[word[1]], word[2:].removeprefix("=")
+            equals = value
+        else:
+            raise Invalid(f"line {number} of the script: {word!r} is no option of sbatch")
+        if not equals and name not in _FLAGS and rest and not rest[0].startswith("-"):
+            value = rest.pop(0)
+        found.append((name, value))
+    return found
+
+
+def _apply(batch: Batch, name: str, value: str, devices: Mapping[str, str]) -> None:
+    if name in _HARMLESS or name in ("mem", "mem-per-cpu", "ntasks", "nodes", "ntasks-per-node", "cpus-per-task"):
+        return
+    if act := _ACTIONS.get(name):
+        act(batch, value)
+    elif name in ("gres", "gpus", "gpus-per-node"):
+        _gres(batch, name, value, devices)
+    elif name in ("output", "error"):
+        # Both are kept and come back by `isthmus logs`; only whether they are apart matters.
+        batch.separate_streams = batch.separate_streams or name == "error"
+    else:
+        shown = f"--{name}={value}" if value else f"--{name}"
+        batch.unheeded.append(f"{shown} is not honoured{_REMEDIES.get(name, '')}")
+
+
+def _time(batch: Batch, value: str) -> None:
+    batch.resources["timeLimit"] = format_duration(seconds_of(value))
+
+
+def seconds_of(text: str) -> float:
+    """As Slurm reads a time limit: a bare number is minutes."""
+    days, dash, clock = text.partition("-")
+    parts = (clock if dash else text).split(":")
+    if not all(part.isdigit() for part in ([days] if dash else []) + parts) or len(parts) > 3:
+        raise Invalid(f"--time={text} is not a time; write minutes, 30:00, 1:30:00 or 2-12:00:00")
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return int(days) * 86400.0 + hours * 3600 + minutes * 60 + seconds
+    if len(numbers) == 1:
+        return numbers[0] * 60.0
+    if len(numbers) == 2:
+        return numbers[0] * 60.0 + numbers[1]
+    return numbers[0] * 3600.0 + numbers[1] * 60 + numbers[2]
+
+
+def _array(batch: Batch, value: str) -> None:
+    indices, percent, limit = value.partition("%")
+    batch.array = {"indices": indices} | ({"limit": int(limit)} if percent and limit.isdigit() else {})
+
+
+def _job_name(batch: Batch, value: str) -> None:
+    batch.name = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63] or None
+
+
+def _set(field_name: str) -> Callable[[Batch, str], None]:
+    def act(batch: Batch, value: str) -> None:
+        batch.slurm[field_name] = value
+
+    return act
+
+
+def _switch(field_name: str, on: bool) -> Callable[[Batch, str], None]:
+    def act(batch: Batch, value: str) -> None:
+        batch.slurm[field_name] = on
+        if value:
+            batch.unheeded.append(f"--{field_name}={value} is taken as --{field_name}")
+
+    return act
+
+
+def _hold(batch: Batch, value: str) -> None:
+    del value
+    batch.hold = True
+
+
+_ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
+    "time": _time,
+    "array": _array,
+    "job-name": _job_name,
+    "partition": _set("partition"),
+    "account": _set("account"),
+    "qos": _set("qos"),
+    "reservation": _set("reservation"),
+    "constraint": _set("constraint"),
+    "signal": _set("signal"),
+    "licenses": _set("licenses"),
+    "nodelist": _set("nodelist"),
+    "exclude": _set("exclude"),
+    "exclusive": _switch("exclusive", True),
+    "requeue": _switch("requeue", True),
+    "no-requeue": _switch("requeue", False),
+    "hold": _hold,
+}
+_REMEDIES = {
+    "dependency": "; name the other job with --after JOB",
+    "chdir": "; the job runs in a folder of its own, with the files sent along",
+    "begin": "; submit it when it shall begin",
+    "mail-type": "; follow it with isthmus logs -f",
+    "mail-user": "; follow it with isthmus logs -f",
+    "mem-per-gpu": "; use --mem",
+    "ntasks-per-core": "; use --cpus-per-task",
+    "nice": "; use --priority",
+    "wait": "; isthmus run waits, isthmus submit does not",
+}
+
+
+def _gres(batch: Batch, name: str, value: str, devices: Mapping[str, str]) -> None:
+    wanted = batch.resources.setdefault("devices", [])
+    parts = value.split(",") if name == "gres" else [f"gpu:{value}" if value else "gpu:1"]
+    for part in parts:
+        match = _GRES.fullmatch(part)
+        device = devices.get(match[1]) if match else None
+        if match is None or device is None:
+            known = ", ".join(sorted(devices)) or "none"
+            batch.unheeded.append(
+                f"--{name}={part} is not honoured; no DeviceClass has this slurm.gres (known: {known})"
+            )
+            continue
+        wanted.append({"class": device, "count": int(match[2] or 1)})
+    if not wanted:
+        batch.resources.pop("devices")
+
+
+def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
+    nodes = _count(found, "nodes") or 1
+    per_node = _count(found, "ntasks-per-node")
+    tasks = _count(found, "ntasks") or (per_node * nodes if per_node else nodes)
+    if tasks > 1:
+        batch.resources["tasks"] = tasks
+    if nodes > 1:
+        batch.resources["nodes"] = nodes
+    if cpus := _count(found, "cpus-per-task"):
+        batch.resources["cpus"] = str(cpus)
+    # The devices of a Job are per task, those of --gres per node.
+    for device in batch.resources.get("devices", ()):
+        total = device["count"] * nodes
+        if total % tasks:
+            batch.unheeded.append(
+                f"{total} units of {device['class']} can not be shared out evenly over {tasks} tasks; each gets one"
+            )
+        device["count"] = max(1, total // tasks)
+
+
+def _count(found: Mapping[str, str], name: str) -> int | None:
+    text = found.get(name, "")
+    first = text.split("-")[0]
+    if text and not first.isdigit():
+        raise Invalid(f"--{name}={text} is not a number")
+    return int(first) if text else None
+
+
+def _memory(batch: Batch, found: Mapping[str, str]) -> None:
+    """Memory of a Job is per task; that of --mem per node, of --mem-per-cpu per cpu."""
+    nodes = _count(found, "nodes") or 1
+    per_node = _count(found, "ntasks-per-node")
+    tasks = _count(found, "ntasks") or (per_node * nodes if per_node else nodes)
+    if text := found.get("mem"):
+        each = -(-_mib(text, "mem") * nodes // tasks)
+    elif text := found.get("mem-per-cpu"):
+        each = _mib(text, "mem-per-cpu") * (_count(found, "cpus-per-task") or 1)
+    else:
+        return
+    if each:
+        batch.resources["memory"] = f"{each}Mi"
+    else:
+        batch.unheeded.append("--mem=0 (all memory of the node) is not honoured; say how much")
+
+
+def _mib(text: str, name: str) -> int:
+    match = _MEMORY.fullmatch(text)
+    if not match:
+        raise Invalid(f"--{name}={text} is not an amount of memory; write it like 4G or 512M")
+    factor = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024 * 1024}[match[2].upper()]
+    return int(-(-int(match[1]) * factor // 1))
+
+
+def merged(job: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    """A Job with what the lines say; what the job itself says goes first, as words on sbatch's command line do."""
+    spec = dict(job["spec"])
+    spec["resources"] = {**batch.resources, **(spec.get("resources") or {})}
+    if batch.slurm:
+        spec["slurm"] = {**batch.slurm, **(spec.get("slurm") or {})}
+    if batch.array and not spec.get("array"):
+        spec["array"] = batch.array
+    if batch.separate_streams:
+        spec.setdefault("streams", "Separate")
+    if batch.hold:
+        spec.setdefault("intent", "Hold")
+    meta = dict(job.get("metadata") or {})
+    if batch.name and not meta.get("name"):
+        meta["generateName"] = f"{batch.name}-"
+    return {**job, "metadata": meta, "spec": {key: value for key, value in spec.items() if value not in ({}, [], None)}}

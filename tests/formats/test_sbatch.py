@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from isthmus.errors import Invalid
+from isthmus.formats.sbatch import Batch, has_directives, merged, read_batch, seconds_of
+from isthmus.resources.jobs import Job
+from isthmus.resources.kinds import JOB
+from isthmus.resources.validation import validate
+
+DEVICES = {"gpu:a100": "a100", "board:akida": "akida", "gpu": "gpu"}
+
+
+def batch(*lines: str) -> Batch:
+    return read_batch("#!/bin/bash\n" + "".join(f"#SBATCH {line}\n" for line in lines) + "hostname\n", DEVICES)
+
+
+def test_the_usual_lines() -> None:
+    found = batch(
+        "--job-name=My_Train", "-p gpu,long", "-t 1-12:30:00", "--nodes=2", "--ntasks-per-node=4", "-c 3", "--mem=16G",
+        "--gres=gpu:a100:4", "-A proj", "--qos high", "--array=0-9%2", "-C 'intel&fast'", "--signal=B:USR1@60",
+        "--output=out-%j.txt", "--error=err.txt", "--exclusive",
+    )  # fmt: skip
+    assert found.name == "my-train"
+    assert found.resources == {
+        "timeLimit": "1d12h30m",
+        "nodes": 2,
+        "tasks": 8,
+        "cpus": "3",
+        "memory": "4096Mi",
+        "devices": [{"class": "a100", "count": 1}],
+    }
+    assert found.slurm == {
+        "partition": "gpu,long",
+        "account": "proj",
+        "qos": "high",
+        "constraint": "intel&fast",
+        "signal": "B:USR1@60",
+        "exclusive": True,
+    }
+    assert found.array == {"indices": "0-9", "limit": 2}
+    assert found.separate_streams
+    assert found.unheeded == []
+
+
+def test_lines_after_the_first_command_are_not_read() -> None:
+    script = "#!/bin/sh\n# a comment\n\n#SBATCH -n 4\nmodule load x\n#SBATCH -n 9\n"
+    assert read_batch(script).resources == {"tasks": 4}
+    assert has_directives(script)
+    assert not has_directives("#!/bin/sh\necho\n#SBATCH -n 4\n")
+    assert not has_directives("##SBATCH -n 4\n")
+
+
+def test_a_later_line_outweighs_an_earlier_one() -> None:
+    assert batch("--time=10", "--time=20").resources["timeLimit"] == "20m"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 1800), ("90:30", 5430), ("1:30:00", 5400), ("2-12", 216000), ("1-00:30", 88200), ("0-0:0:5", 5)],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_memory_by_cpu_and_by_node() -> None:
+    assert batch("--mem-per-cpu=2G", "-c 4").resources["memory"] == "8192Mi"
+    assert batch("--mem=1000").resources["memory"] == "1000Mi"
+    assert batch("--mem=3000K").resources["memory"] == "3Mi"
+
+
+def test_what_is_not_honoured_is_named() -> None:
+    found = batch("--dependency=afterok:12", "--chdir=/scratch", "--gres=tpu:1", "--mem=0", "--mail-type=END", "--bb=x")
+    told = " ".join(found.unheeded)
+    assert len(found.unheeded) == 6
+    assert "--after JOB" in told
+    assert "--gres=tpu:1" in told
+    assert "--bb=x is not honoured" in told
+    assert found.resources == {}
+
+
+@pytest.mark.parametrize("line", ["--time=soon", "--nodes=many", "--mem=lots", "stray", "--comment='open"])
+def test_what_cannot_be_read_is_refused(line: str) -> None:
+    with pytest.raises(Invalid):
+        batch(line)
+
+
+def test_flags_do_not_swallow_the_next_option() -> None:
+    found = batch("--exclusive --nodes 2", "--requeue -p short")
+    assert found.resources["nodes"] == 2
+    assert found.slurm == {"exclusive": True, "requeue": True, "partition": "short"}
+
+
+def test_what_is_said_on_the_command_line_goes_first() -> None:
+    job = {
+        "apiVersion": "isthmus.dev/v1",
+        "kind": "Job",
+        "metadata": {"name": "x"},
+        "spec": {"script": "#!/bin/sh\n", "resources": {"cpus": "8"}},
+    }
+    made = merged(job, batch("-c 2", "-t 10", "-p short", "-J other"))
+    assert made["spec"]["resources"] == {"cpus": "8", "timeLimit": "10m"}
+    assert made["metadata"] == {"name": "x"}
+    checked = Job.model_validate(validate(JOB, made))
+    assert checked.spec.slurm is not None
+    assert checked.spec.slurm.partition == "short"
