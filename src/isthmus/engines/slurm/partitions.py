@@ -38,7 +38,7 @@ def choose(
         raise EngineRefused(f"No partition of this cluster takes the job. {told}.")
     if not allowed and fitting[0] == default:
         return ()
-    return (fitting[0],) if allowed else tuple(fitting)
+    return (fitting[0],)  # not all of them: those for special nodes would fill up with ordinary jobs
 
 
 def unfit(

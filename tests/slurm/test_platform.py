@@ -1,0 +1,160 @@
+"""A whole platform with a Slurm site: from the command line to the cluster and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus._kit.crashpoints import VARIABLE
+from isthmus.lab.slurm.cluster import SlurmLab
+from isthmus.lab.slurm.registering import manifests
+from isthmus.testing.servers import ServerProcess, eventually, running_server
+
+pytestmark = pytest.mark.real
+Call = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def register(server: ServerProcess, lab: SlurmLab, name: str) -> None:
+    plurals = {"Site": "sites", "DeviceClass": "deviceclasses"}
+    for obj in manifests(lab.place, name):
+        if obj["kind"] == "Site":
+            obj["spec"]["slurm"]["pollInterval"] = "250ms"
+        server.request(f"/apis/isthmus.dev/v1/{plurals[obj['kind']]}", obj)
+    eventually(lambda: server.request(f"/apis/isthmus.dev/v1/sites/{name}")["status"].get("phase") == "Ready")
+
+
+@pytest.fixture(scope="module")
+def server(lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with running_server(tmp_path_factory.mktemp("server") / "data") as running:
+        register(running, lab, f"site-{os.getpid()}")
+        yield running
+
+
+@pytest.fixture
+def site(server: ServerProcess) -> str:
+    return f"site-{os.getpid()}"
+
+
+@pytest.fixture
+def isthmus(server: ServerProcess, tmp_path: Path) -> Call:
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "ISTHMUS_URL": server.url, "ISTHMUS_TOKEN": server.token}
+        command = [sys.executable, "-m", "isthmus.cli", *words]
+        return subprocess.run(
+            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    return call
+
+
+def test_run_on_a_board_with_files_and_outputs(isthmus: Call, site: str, server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("seven\n")
+    script = "cat in.txt; echo unit $ISTHMUS_UNITS_AKIDA; mkdir out; echo r > out/r.csv; echo bad >&2; exit 3"
+    words = ["--site", site, "--device", "akida", "--name", "board", "-o", "out/*", "--", "sh", "-c", script]
+    done = isthmus("run", *words)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "seven\nunit 0\n"
+    assert "bad" in done.stderr
+    assert (tmp_path / "out" / "r.csv").read_text() == "r\n"
+    status = server.status("board")
+    assert status["devices"] == {"akida": ["0"]}
+    assert status["usage"]["energySource"] == "estimated"
+    assert status["usage"]["elapsedSeconds"] > 0
+    assert status["usage"]["peakMemoryBytes"] > 0
+
+
+def test_a_batch_script_is_honoured(isthmus: Call, site: str, server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(
+        "#!/bin/sh\n#SBATCH -J batched\n#SBATCH -p short -N 2 -n 2\n#SBATCH --mail-type=END\n"
+        "#SBATCH --time=10\nsrun hostname | sort -u | wc -l\nscontrol -o show job $SLURM_JOB_ID\n"
+    )
+    done = isthmus("run", "--site", site, "--no-files", "job.sh")
+    assert done.returncode == 0, done.stderr
+    assert "--mail-type=END is not honoured" in done.stderr
+    assert done.stdout.startswith("2\n")
+    assert "Partition=short" in done.stdout
+    assert "TimeLimit=00:10:00" in done.stdout
+
+
+def test_options_for_slurm_keep_a_job_from_other_sites(server: ServerProcess, site: str) -> None:
+    server.submit("elsewhere", slurm={"partition": "short"}, placement={"sites": ["local"]})
+    told = eventually(lambda: server.status("elsewhere").get("message"))
+    assert "options for slurm" in told
+    server.patch("elsewhere", intent="Cancel")
+
+
+def test_names_that_are_no_names_are_refused_at_the_door(server: ServerProcess) -> None:
+    for wrong in ("short; rm -rf /", "$(id)", "a b", "--uid=0", "x\ny"):
+        with pytest.raises(Exception, match="422"):
+            server.submit("wrong", slurm={"partition": wrong})
+
+
+def test_an_array_with_a_limit(server: ServerProcess, site: str) -> None:
+    script = "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID; test $SLURM_ARRAY_TASK_ID != 2\n"
+    server.submit("swarm", script=script, array={"indices": "0-3", "limit": 2}, placement={"sites": [site]})
+    status = server.finished("swarm")
+    assert (status["phase"], status["array"]["succeeded"], status["array"]["failed"]) == ("Failed", 3, 1)
+    assert server.status("swarm-2")["exitCode"] == 1
+    assert server.output("swarm-3") == "3\n"
+
+
+def test_cancel_and_retries(server: ServerProcess, site: str) -> None:
+    at = {"sites": [site]}
+    server.submit("stopped", "sh", "-c", "echo begun; exec sleep 1000", placement=at)
+    eventually(lambda: server.status("stopped")["phase"] == "Running", timeout=60)
+    server.patch("stopped", intent="Cancel")
+    assert server.finished("stopped")["phase"] == "Cancelled"
+    server.submit("again", "sh", "-c", "exit 1", placement=at, retries={"limit": 1, "backoff": "100ms"})
+    status = server.finished("again")
+    assert (status["phase"], status["attempt"]) == ("Failed", 1)
+    assert len({status["engineId"], status["tries"][0]["engineId"]}) == 2
+
+
+def test_a_deleted_job_leaves_nothing_on_the_cluster(server: ServerProcess, site: str, lab: SlurmLab) -> None:
+    server.submit("gone", "echo", "x", placement={"sites": [site]})
+    server.finished("gone")
+    uid = server.job("gone")["metadata"]["uid"]
+    assert list(lab.place.shared.glob(f"{site}/runs/{uid}.*"))
+    server.request(f"{server.jobs()}/gone", method="DELETE")
+    eventually(lambda: not list(lab.place.shared.glob(f"{site}/*/{uid}.*")))
+
+
+def test_sites_are_shown_and_exported(isthmus: Call, site: str, lab: SlurmLab) -> None:
+    assert site in isthmus("sites").stdout
+    found = json.loads(isthmus("sites", "export", site).stdout)
+    assert found["ComputingManager"][0]["ProductName"] == "Slurm"
+    assert {share["MappingQueue"] for share in found["ComputingShare"]} == {"all", "short", "boards", "gpus"}
+    assert isthmus("sites", "a", "b").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "point", ["submit:recorded", "submit:sent", "submit:noted", "submit:after", "finish:collected"]
+)
+def test_the_control_plane_is_killed(point: str, lab: SlurmLab, tmp_path: Path) -> None:
+    """At any step: started again it goes on, and the job was run once."""
+    server = ServerProcess(tmp_path / "data")
+    name = f"crash-{point.replace(':', '-')}-{os.getpid()}"
+    server.start()
+    try:
+        register(server, lab, name)
+        server.stop()
+        server.start(**{VARIABLE: point})
+        eventually(lambda: server.request(f"/apis/isthmus.dev/v1/sites/{name}")["status"].get("phase") == "Ready")
+        server.submit("once", "sh", "-c", "echo once", placement={"sites": [name]})
+        assert server.process is not None
+        assert server.process.wait(60) == -9
+        server.start()
+        assert server.finished("once", timeout=90)["phase"] == "Succeeded"
+        assert server.output("once") == "once\n"
+        uid = server.job("once")["metadata"]["uid"]
+        lines = lab.call("squeue", "-h", "-t", "all", "-o", "%A %k").splitlines()
+        assert len([line for line in lines if f"isthmus:{uid}.0" in line]) == 1
+    finally:
+        server.stop()
