@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -160,8 +161,14 @@ async def test_slurm_may_requeue_where_it_is_allowed_to(lab: SlurmLab, engine: S
         return lab.call("squeue", "-h", "-j", job, "-o", "%T %r").strip() == "PENDING BeginTime"
 
     await until(waits, "the job to be requeued")
-    lab.call("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm itself would wait two minutes
-    await wait_log_has(engine, run.id, b"try 1\n")
+
+    async def begins_again() -> bool:
+        # Slurm itself would wait two minutes, and sets that time anew while the first try is being cleared away.
+        lab.call("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
+        await asyncio.sleep(0.5)
+        return b"try 1\n" in await whole_log(engine, run.id)
+
+    await until(begins_again, "the job to begin again")
     assert (await wait_ended(engine, run.id)).exit_code == 0
 
 
