@@ -25,6 +25,7 @@ from isthmus import errors
 from isthmus.api.context import Limits
 from isthmus.config.server import ServerSettings
 from isthmus.engines.local.settings import LocalSettings
+from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.resources import states
 from isthmus.resources.kinds import KINDS, Kind
 from isthmus.resources.schemas import json_schema
@@ -184,7 +185,7 @@ def settings_page() -> str:
         "What can be set, with its default and the reason for it. Given on the command line or in a Site.",
         "",
     ]
-    for settings in (ServerSettings, StoreSettings, LeaderSettings, Limits, LocalSettings):
+    for settings in (ServerSettings, StoreSettings, LeaderSettings, Limits, LocalSettings, SlurmSettings):
         lines += [f"## {settings.__name__}", "", inspect.cleandoc(settings.__doc__ or ""), ""]
         lines += ["| setting | default | meaning |", "| --- | --- | --- |"]
         texts = _field_texts(settings)

@@ -49,6 +49,9 @@ async def test_inventory(transport: str, lab: SlurmLab, make_engine: MakeEngine)
     queues = {queue.name: queue for queue in found.queues}
     assert queues["all"].default
     assert (queues["short"].max_time, queues["short"].nodes) == ("30m", 3)
+    run = run_of("true", time_limit=7200.0)
+    await engine.submit(run)  # no limit is taken for one that keeps everybody out
+    assert (await wait_ended(engine, run.id)).exit_code == 0
 
 
 @real

@@ -202,13 +202,17 @@ def _partition(item: Mapping[str, Any]) -> SlurmPartition:
         name=str(item.get("name") or ""),
         state=state[0] if state else "UP",
         default="default" in flags,
-        max_seconds=None if minutes is None or minutes in _NOTHING else minutes * 60.0,
-        max_nodes=None if max_nodes is None or max_nodes in _NOTHING else int(max_nodes),
+        max_seconds=None if _unlimited(minutes) else (minutes or 0) * 60.0,
+        max_nodes=None if _unlimited(max_nodes) else int(max_nodes or 0),
         allow_accounts=names(str(accounts or "ALL")),
         allow_groups=names(str(groups or "ALL")),
         nodes=int(number(total) or 0),
         cpus=int(number(cpus) or 0),
     )
+
+
+def _unlimited(value: float | None) -> bool:
+    return value is None or value < 0 or value in _NOTHING
 
 
 def errors(answer: Mapping[str, Any]) -> list[tuple[int, str]]:
