@@ -27,7 +27,7 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
-from isthmus.errors import EngineRefused, NotFound
+from isthmus.errors import EngineRefused, IsthmusError, NotFound
 from isthmus.resources.deviceclasses import DeviceClass
 
 from . import records, scripts, submissions
@@ -253,33 +253,36 @@ class SlurmEngine:
 
     async def _digest(self, picture: Picture) -> None:
         """Compare what is known with a picture; settle what ended; tell what changed."""
-        changed, ended, absent = set[str](), list[Known](), list[Known]()
+        changed, ended = set[str](), list[Known]()
         for known in list(self._active.values()):
-            job = self._pick(known, picture)
-            if job is None:
-                if known.record.job is not None and known.since < picture.begun:
-                    absent.append(known)
-                continue
-            if known.record.job is None:
-                await self._adopt(known, job)
-                changed.add(known.run_id)
-            known.missing = 0
-            if known.job != job:
-                known.job = job
-                changed.add(known.run_id)
-            if job.meaning.state is RunState.ENDED:
+            try:
+                if await self._compare(known, picture):
+                    changed.add(known.run_id)
+            except IsthmusError as error:  # of one run: the others go on
+                log.warning("a run could not be looked at", extra={"run": known.run_id, "error": str(error)})
+            if known.job is not None and known.record.job and known.job.meaning.state is RunState.ENDED:
                 ended.append(known)
-            elif known.record.devices and job.meaning.state is RunState.RUNNING:
-                await self._settler.units(known)
-        for known in absent:
-            if await self._settler.missing(known):
-                changed.add(known.run_id)
         changed -= {known.run_id for known in ended}
         changed |= await self._settler.settle(ended, picture)
         self._move_over()
         if changed:
             self._tell(changed)
         self._watcher.watch(bool(self._active))
+
+    async def _compare(self, known: Known, picture: Picture) -> bool:
+        """Take over what a picture shows of a run; whether that is news."""
+        job = self._pick(known, picture)
+        if job is None:
+            absent = known.record.job is not None and known.since < picture.begun
+            return absent and await self._settler.missing(known)
+        known.missing = 0
+        news = known.job != job
+        known.job = job
+        if known.record.job is None:
+            await self._adopt(known, job)
+        if known.record.devices and job.meaning.state is RunState.RUNNING:
+            await self._settler.units(known)
+        return news
 
     def _pick(self, known: Known, picture: Picture) -> SlurmJob | None:
         """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
@@ -411,6 +414,10 @@ class SlurmEngine:
     async def _known(self, run_id: str) -> Record:
         if known := self._active.get(run_id):
             return known.record
+        if run_id not in self._over and submissions.RUN_ID.fullmatch(run_id):
+            await self._load(run_id)  # another control plane may have sent it since we looked
+            if known := self._active.get(run_id):
+                return known.record
         record = await self._ended(run_id)
         if record is None or not record.user:
             raise NotFound(f"This site has no run {run_id[:100]!r}.")

@@ -49,7 +49,6 @@ class Known:
     looks: int = 0
     missing: int = 0
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def run_id(self) -> str:
