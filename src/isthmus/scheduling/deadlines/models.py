@@ -1,0 +1,205 @@
+"""What the optimiser sees (a snapshot) and what it says (a plan).
+
+Jobs progress by fractions: a job with `remaining` 0.5 needs half the seconds that its profile states for the
+devices it is given. A machine is a place that can be given any configuration of the catalogue; while it runs, all
+its devices are paid, used or not. Times are seconds on any common clock, prices are per hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from math import inf, isfinite
+
+from isthmus.errors import Cause, Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class MachineType:
+    """A configuration of the catalogue: so many devices of one type, for a price per hour and a power in watts."""
+
+    name: str
+    device: str
+    devices: int
+    price: float
+    power: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise Invalid(f"machine type {self.name} has {self.devices} devices; it needs at least one")
+        if not (isfinite(self.price) and self.price >= 0 and isfinite(self.power) and self.power >= 0):
+            raise Invalid(f"machine type {self.name}: price and power must be numbers of at least 0")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Expected run time of a whole job for each (device type, number of devices) that it may be given."""
+
+    seconds: Mapping[tuple[str, int], float]
+
+    def __post_init__(self) -> None:
+        if not self.seconds:
+            raise Invalid("a profile is empty; give it the run time for at least one device type and number")
+        for (device, count), seconds in self.seconds.items():
+            if count < 1 or not (isfinite(seconds) and seconds > 0):
+                raise Invalid(f"a profile says {seconds} s on {count} x {device}; both must be positive")
+
+    @cached_property
+    def key(self) -> tuple[tuple[str, int, float], ...]:
+        """The same for equal profiles."""
+        return tuple(sorted((device, count, seconds) for (device, count), seconds in self.seconds.items()))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Profile) and self.key == other.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work with a deadline. Each second after it costs `weight`."""
+
+    name: str
+    submitted: float
+    deadline: float
+    weight: float
+    profile: Profile
+    restartable: bool = True
+    """May be stopped once it runs, and go on later or elsewhere."""
+
+    def __post_init__(self) -> None:
+        causes = [
+            Cause(f"jobs[{self.name}].{name}", f"is {value}, and must be a number{rule}")
+            for name, value, rule, good in (
+                ("submitted", self.submitted, "", isfinite(self.submitted)),
+                ("deadline", self.deadline, "", isfinite(self.deadline)),
+                ("weight", self.weight, " of at least 0", isfinite(self.weight) and self.weight >= 0),
+            )
+            if not good
+        ]
+        if causes:
+            raise Invalid("; ".join(f"{cause.field} {cause.message}" for cause in causes), causes=tuple(causes))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """So many devices of one machine."""
+
+    machine: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job that was submitted and has not ended."""
+
+    job: Job
+    remaining: float = 1.0
+    placement: Placement | None = None
+    ready: float = -inf
+    """When it begins to progress: later than now while its machine starts or its state is restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Seconds that changes cost."""
+
+    start: float = 0.0
+    """A machine is started or given another configuration: its jobs wait this long."""
+    restore: float = 0.0
+    """A job goes on elsewhere, with another number of devices, or after a stop: it waits this long."""
+    stop: float = 0.0
+    """A job is stopped or moved: it loses this much of its progress."""
+
+    def __post_init__(self) -> None:
+        if not all(isfinite(value) and value >= 0 for value in (self.start, self.restore, self.stop)):
+            raise Invalid("the seconds to start, restore and stop must be numbers of at least 0")
+
+    @property
+    def free(self) -> bool:
+        """Whether changes cost nothing."""
+        return not (self.start or self.restore or self.stop)
+
+
+class Goal(StrEnum):
+    """What is saved."""
+
+    COST = "cost"
+    ENERGY = "energy"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a second of a running machine costs; lateness is added to it.
+
+    With `energy`, a machine costs the energy it draws, at `per_kwh`, so that it can be weighed against lateness.
+    """
+
+    goal: Goal = Goal.COST
+    per_kwh: float = 0.25
+
+    def rate(self, kind: MachineType) -> float:
+        """Cost per second of a running machine."""
+        if self.goal is Goal.ENERGY:
+            return kind.power * self.per_kwh / 3.6e6
+        return kind.price / 3600
+
+
+FREE = Overheads()
+CHEAPEST = Objective()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a decision depends on."""
+
+    now: float
+    machines: tuple[str, ...]
+    catalogue: tuple[MachineType, ...]
+    jobs: tuple[JobState, ...]
+    configured: Mapping[str, MachineType] = field(default_factory=dict)
+    """The machines that run, and as what."""
+    overheads: Overheads = FREE
+    objective: Objective = CHEAPEST
+    gap: float | None = None
+    """Expected seconds until the next job arrives, if known."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which machines run as what, and which job gets how many devices of which. Who is not named waits."""
+
+    machines: Mapping[str, MachineType] = field(default_factory=dict)
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """Jobs that can never run as things are, and why."""
+
+
+def check_plan(snapshot: Snapshot, plan: Plan) -> None:
+    """Refuse a plan that gives a device twice, a job what it has no profile for, or a machine that is not there."""
+    used: dict[str, int] = {}
+    states = {state.job.name: state for state in snapshot.jobs}
+    for name, placement in plan.placements.items():
+        kind = plan.machines.get(placement.machine)
+        if kind is None:
+            raise Invalid(f"the plan puts {name} on {placement.machine}, which it does not run")
+        if name not in states:
+            raise Invalid(f"the plan places {name}, which is not among the jobs")
+        if (kind.device, placement.devices) not in states[name].job.profile.seconds:
+            raise Invalid(f"the plan gives {name} {placement.devices} x {kind.device}, for which it has no profile")
+        used[placement.machine] = used.get(placement.machine, 0) + placement.devices
+    for machine, kind in plan.machines.items():
+        if machine not in snapshot.machines:
+            raise Invalid(f"the plan runs {machine}, which is not among the machines")
+        if used.get(machine, 0) > kind.devices:
+            raise Invalid(f"the plan uses {used[machine]} devices of {machine}, which has {kind.devices}")
+    for state in snapshot.jobs:
+        if state.placement and not state.job.restartable and plan.placements.get(state.job.name) != state.placement:
+            raise Invalid(f"the plan stops or moves {state.job.name}, which cannot be restarted")

@@ -1,0 +1,184 @@
+"""Optimising: our own method.
+
+What each job gains from each option is known (`valuing`). A price per machine is searched at which the jobs, each
+choosing what is best for itself, fit on the machines there are; with machines to spare it is zero. The choices are
+packed (`packing`) and refined (`refining`). Where changes cost time, a second plan leaves alone whoever runs well.
+The plan that is expected to cost least is taken, and the greedy one is always among the candidates, so that the
+plan is never worse than that by its own measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .models import Plan, Snapshot
+from .ordering import greedy
+from .packing import Pack, pack
+from .refining import Board, dissolve, fill
+from .settling import Load, settle
+from .simulating import unplaceable
+from .valuing import Floats, Market, Values, market_of, value
+
+_SMALL = 8
+"""With so few machines, plans for fewer machines are tried too: then one more machine never makes a plan worse."""
+_HALVINGS = 12
+_TINY = 1e-9
+
+
+def optimise(snapshot: Snapshot) -> Plan:
+    """The plan that is expected to cost least."""
+    market = market_of(snapshot.catalogue, snapshot.objective)
+    rejected = {
+        state.job.name: unplaceable(state.job, snapshot.catalogue)
+        for state in snapshot.jobs
+        if market.row(state.job.profile) is None
+    }
+    snapshot = _placeable(snapshot, market)
+    if not snapshot.jobs or not snapshot.machines:
+        return Plan(rejected=rejected)
+    values = value(snapshot, market)
+    best = max(_candidates(snapshot, market, values), key=lambda plan: _worth(snapshot, market, values, plan))
+    return replace(best, rejected=rejected)
+
+
+def expected_cost(snapshot: Snapshot, plan: Plan) -> float:
+    """What a plan and all that follows it is expected to cost: the measure that `optimise` decides by."""
+    market = market_of(snapshot.catalogue, snapshot.objective)
+    snapshot = _placeable(snapshot, market)
+    if not snapshot.jobs:
+        return 0.0
+    values = value(snapshot, market)
+    return float(values.wait.sum()) - _worth(snapshot, market, values, plan)[1]
+
+
+def _placeable(snapshot: Snapshot, market: Market) -> Snapshot:
+    jobs = tuple(state for state in snapshot.jobs if market.row(state.job.profile) is not None)
+    return snapshot if len(jobs) == len(snapshot.jobs) else replace(snapshot, jobs=jobs)
+
+
+def _worth(snapshot: Snapshot, market: Market, values: Values, plan: Plan) -> tuple[bool, float]:
+    """Whether anything runs, which comes first; and what all jobs gain, less what the machines cost."""
+    total = 0.0
+    longest: dict[str, float] = {}
+    for row, state in enumerate(snapshot.jobs):
+        place = plan.placements.get(state.job.name)
+        if place is None:
+            continue
+        kind = plan.machines[place.machine]
+        if place == state.placement and snapshot.configured.get(place.machine) == kind:
+            gain, run = values.stay[row], values.stay_run[row]
+        else:
+            column = market.index[kind.device, place.devices]
+            gain, run = values.gain[row, column], values.run[row, column]
+        total += float(gain)
+        longest[place.machine] = max(longest.get(place.machine, 0.0), float(run))
+    total -= sum(run * market.objective.rate(plan.machines[machine]) for machine, run in longest.items())
+    return bool(longest), total
+
+
+def _candidates(snapshot: Snapshot, market: Market, values: Values) -> Iterator[Plan]:
+    count = len(snapshot.machines)
+    bound = {row for row, state in enumerate(snapshot.jobs) if state.placement and not state.job.restartable}
+    kept = [bound] if snapshot.overheads.free else [bound, bound | _content(market, values)]
+    for limit in range(1, count + 1) if count <= _SMALL else (count,):
+        for rows in kept:
+            yield from _plans(_Desk(snapshot, market, values, rows, limit))
+        if not bound:
+            yield greedy(replace(snapshot, machines=snapshot.machines[:limit]))
+
+
+def _content(market: Market, values: Values) -> set[int]:
+    """Running jobs that gain no more from any change."""
+    change = np.where(values.useful, values.gain - market.shares * values.run, -np.inf).max(axis=1)
+    stay = values.stay - market.shares[values.column] * values.stay_run
+    return {int(row) for row in np.nonzero((values.column >= 0) & (stay >= change - _TINY))[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """A snapshot with its values, the jobs that must stay, and how many machines may run."""
+
+    snapshot: Snapshot
+    market: Market
+    values: Values
+    kept: set[int]
+    limit: int
+
+    def anchors(self) -> list[Pack]:
+        """A pack for each machine that has jobs which stay."""
+        packs: dict[str, Pack] = {}
+        for row in sorted(self.kept):
+            state = self.snapshot.jobs[row]
+            assert state.placement is not None
+            machine = state.placement.machine
+            kind = self.snapshot.configured[machine]
+            found = packs.setdefault(machine, Pack(kind.device, 0, [], machine, kind))
+            found.used += state.placement.devices
+            found.jobs.append(row)
+            found.fixed |= not state.job.restartable
+        return list(packs.values())
+
+    def board(self, packs: list[Pack], chosen: dict[int, int]) -> Board:
+        """The anchors and other packs together."""
+        stay = {row: int(self.values.column[row]) for row in self.kept}
+        return Board(self.market, self.values, self.anchors() + packs, stay | chosen, set(self.kept), self.limit)
+
+    def plan(self, board: Board) -> Plan:
+        """What the board shows."""
+        columns, jobs = self.market.columns, self.snapshot.jobs
+        loads = [
+            Load(board.kind(p), {jobs[job].job.name: columns[board.chosen[job]][1] for job in p.jobs}, p.home)
+            for p in board.packs
+        ]
+        return settle(self.snapshot, loads)
+
+
+def _plans(desk: _Desk) -> Iterator[Plan]:
+    """Each job what is best for it, at a price at which all fit; and the one job that waits least well alone."""
+    market, values = desk.market, desk.values
+    room = desk.limit - len(desk.anchors())
+    if room < 0:
+        return
+    free = np.array([row not in desk.kept for row in range(len(values.wait))])
+    net = np.where(values.useful & free[:, None], values.gain - market.shares * values.run, -np.inf)
+    jobs, columns, packs = _fit(market, net, np.where(values.useful, market.slots * values.run, 0.0), room)
+    board = desk.board(packs, dict(zip(jobs, columns, strict=True)))
+    dissolve(board)
+    fill(board)
+    if board.packs or not room:
+        yield desk.plan(board)
+    else:
+        alone = values.gain - market.alone * values.run
+        job, column = (int(index) for index in np.unravel_index(int(alone.argmax()), alone.shape))
+        board = desk.board([Pack(*market.columns[column], [job])], {job: column})
+        fill(board)
+        yield desk.plan(board)
+
+
+def _fit(market: Market, net: Floats, slots: Floats, room: int) -> tuple[list[int], list[int], list[Pack]]:
+    """Choices that fit, at the lowest price for a machine that makes them fit."""
+
+    def attempt(price: float) -> tuple[list[int], list[int], list[Pack]] | None:
+        score = net - price * slots
+        columns = score.argmax(axis=1)
+        best = score[np.arange(len(columns)), columns]
+        jobs = np.nonzero(best >= -_TINY)[0]
+        wanted = columns[jobs].tolist()
+        packs = pack(market, jobs.tolist(), wanted, room)
+        return None if packs is None else (jobs.tolist(), wanted, packs)
+
+    if (found := attempt(0.0)) is not None:
+        return found
+    low, high = 0.0, max(max(rates) for rates in market.rates.values()) or 1.0
+    while (found := attempt(high)) is None:
+        low, high = high, high * 4
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if (better := attempt(middle)) is None:
+            low = middle
+        else:
+            found, high = better, middle
+    return found

@@ -1,0 +1,228 @@
+"""Valuing: what each job gains from each option until the next decision.
+
+The next decision comes with the next arrival, whose expected gap is known, or with the next end of another job. A
+gap that turns out long is what makes jobs late, so the future is averaged over gaps: for a job that runs, over two
+of them (the Gauss-Laguerre rule for an exponential gap); for one that waits, exactly, since there the tail hurts
+most. A job that has run has less left to do; what the rest costs is read from its curve, as if no other job were
+in the way. The difference to waiting is its gain. All jobs and options are computed at once, as matrices.
+
+Three corrections make up for what the curve does not see. Weights are doubled, because a deadline that is planned
+to be missed by a little is often missed by much. Gaps are taken longer than expected, because they are known only
+roughly. And progress is worth a little more than its cost on the curve: work that is done cannot get into the way
+of others later, and where devices do not fill machines evenly (three of eight), nobody pays only for what is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .curves import Curve, curve_of
+from .models import MachineType, Objective, Placement, Profile, Snapshot
+from .settling import cheapest_hosts
+
+Floats = NDArray[np.float64]
+
+_GAPS = ((0.585786437626905, 0.853553390593274), (3.414213562373095, 0.146446609406726))
+_LONGER = 1.5
+_CAUTION = 2.0
+_PREMIUM = 0.02
+_UNEVEN = 0.4
+"""The share of the devices left idle by jobs of one kind alone that is expected to stay idle after all."""
+
+
+class Market:
+    """The options that a catalogue offers, as columns; kept between decisions."""
+
+    def __init__(self, catalogue: tuple[MachineType, ...], objective: Objective) -> None:
+        self.catalogue, self.objective = catalogue, objective
+        self.hosts = cheapest_hosts(catalogue, objective)
+        self.devices = sorted(self.hosts)
+        self.sizes = {device: len(self.hosts[device]) - 1 for device in self.devices}
+        self.columns = [(device, count) for device in self.devices for count in range(1, self.sizes[device] + 1)]
+        self.index = {column: position for position, column in enumerate(self.columns)}
+        self.first = {device: self.index[device, 1] for device in self.devices}
+        self.rates = {device: [objective.rate(kind) for kind in self.hosts[device]] for device in self.devices}
+        self.counts: Floats = np.array([float(count) for _, count in self.columns])
+        self.alone: Floats = np.array([self.rates[device][count] for device, count in self.columns])
+        self.shares: Floats = np.array([self._share(device, count) for device, count in self.columns])
+        self.slots: Floats = np.array([count / self.sizes[device] for device, count in self.columns])
+        self._rows: dict[Profile, Row | None] = {}
+        self._edges: dict[tuple[Profile, float], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+
+    def row(self, profile: Profile) -> Row | None:
+        """What the market offers for a profile; None if nothing here can run it."""
+        if profile not in self._rows:
+            curve = curve_of(profile, self.catalogue, self.objective)
+            self._rows[profile] = None if curve is None else self._row(curve)
+        return self._rows[profile]
+
+    def edges(self, profile: Profile, weight: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Heights and slopes of the curve."""
+        found = self._edges.get((profile, weight))
+        if found is None:
+            row = self.row(profile)
+            assert row is not None
+            edges = row.curve.edges(weight)
+            found = tuple(e.height for e in edges), tuple(e.slope for e in edges)
+            self._edges[profile, weight] = found
+        return found
+
+    def _share(self, device: str, count: int) -> float:
+        kinds = [kind for kind in self.catalogue if kind.device == device and kind.devices >= count]
+        return count * min(self.objective.rate(kind) / kind.devices for kind in kinds)
+
+    def _row(self, curve: Curve) -> Row:
+        seconds = np.full(len(self.columns), np.inf)
+        useful = np.zeros(len(self.columns), dtype=bool)
+        best: dict[str, float] = {}
+        for option in curve.options:
+            column = self.index[option.device, option.devices]
+            seconds[column] = option.seconds
+            useful[column] = option.seconds < best.get(option.device, np.inf)
+            best[option.device] = min(option.seconds, best.get(option.device, np.inf))
+        cheapest = curve.hull[-1]
+        alike = min(
+            self.objective.rate(kind) / (kind.devices // cheapest.devices)
+            for kind in self.catalogue
+            if kind.device == cheapest.device and kind.devices >= cheapest.devices
+        )
+        uneven = alike / cheapest.rate - 1 if cheapest.rate > 0 else 0.0
+        premium = (_PREMIUM + _UNEVEN * uneven) * cheapest.cost
+        return Row(curve, seconds, useful, curve.hull[0].seconds, cheapest.seconds, premium)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A profile in a market."""
+
+    curve: Curve
+    seconds: Floats
+    useful: NDArray[np.bool_]
+    """Not useful are options that fewer devices of the same type equal."""
+    fastest: float
+    cheapest: float
+    """Seconds with the option that costs least."""
+    premium: float
+    """What the whole job's progress is worth above its cost."""
+
+
+@lru_cache(maxsize=64)
+def market_of(catalogue: tuple[MachineType, ...], objective: Objective) -> Market:
+    """The market of a catalogue."""
+    return Market(catalogue, objective)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """For jobs (rows) and options (columns): what a change to them brings over waiting, and how long it is paid."""
+
+    gain: Floats
+    run: Floats
+    useful: NDArray[np.bool_]
+    wait: Floats
+    """What the rest of each job costs if it waits."""
+    column: NDArray[np.int64]
+    """The option that each job has; -1 if it waits."""
+    stay: Floats
+    """What each running job gains if it stays as it is, and how long that is paid."""
+    stay_run: Floats
+
+
+def value(snapshot: Snapshot, market: Market) -> Values:
+    """The values of all jobs of a snapshot, each of which the market can run."""
+    rows = [row for state in snapshot.jobs if (row := market.row(state.job.profile))]
+    assert len(rows) == len(snapshot.jobs), "jobs that nothing can run are sorted out before"
+    sums = _Sums(snapshot, market, rows)
+    seconds = np.stack([row.seconds for row in rows])
+    column = np.array([_column(snapshot, market, state.placement) for state in snapshot.jobs])
+    useful = np.stack([row.useful for row in rows])
+    gain, run, wait = sums.gains(seconds, _changes(snapshot))
+    at = np.maximum(column, 0)[:, None]
+    if snapshot.overheads.free:
+        stay, stay_run = np.take_along_axis(gain, at, 1), np.take_along_axis(run, at, 1)
+    else:
+        since = np.array([max(0.0, state.ready - snapshot.now) for state in snapshot.jobs])[:, None]
+        stay, stay_run, _ = sums.gains(np.take_along_axis(seconds, at, 1), since)
+    return Values(gain, run, useful, wait, column, stay[:, 0], stay_run[:, 0])
+
+
+class _Sums:
+    """What is the same for all options of a job."""
+
+    def __init__(self, snapshot: Snapshot, market: Market, rows: list[Row]) -> None:
+        states = snapshot.jobs
+        self._remaining = np.array([state.remaining for state in states])[:, None]
+        self._left = np.array([state.job.deadline - snapshot.now for state in states])[:, None]
+        edges = [market.edges(state.job.profile, state.job.weight * _CAUTION) for state in states]
+        width = max(len(heights) for heights, _ in edges)
+        self._heights = np.array([h + (h[-1],) * (width - len(h)) for h, _ in edges])
+        self._slopes = np.array([s + (s[-1],) * (width - len(s)) for _, s in edges])
+        self._premium = np.array([row.premium for row in rows])[:, None]
+        fastest = np.array([row.fastest for row in rows]) * self._remaining[:, 0]
+        cheapest = np.array([row.cheapest for row in rows]) * self._remaining[:, 0]
+        ends = np.clip(self._left[:, 0], fastest, cheapest)
+        running = np.array([state.placement is not None for state in states])
+        self._soonest = _soonest_other(np.where(running, ends, np.inf))[:, None]
+        self._gap = _LONGER * (snapshot.gap if snapshot.gap is not None else float(ends.min()))
+
+    def gains(self, seconds: Floats, delays: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gain and paid time for options that take so many seconds in all; and what waiting costs."""
+        ends = self._remaining * seconds + delays
+        gain, run = np.zeros_like(ends), np.zeros_like(ends)
+        wait = self._waiting()
+        for factor, weight in _GAPS:
+            elapsed = np.minimum(factor * self._gap, self._soonest)
+            ran = np.minimum(ends, elapsed)
+            done = np.minimum(np.maximum(ran - delays, 0.0) / seconds, self._remaining)
+            gain += weight * (self._premium * done - self._least(self._remaining - done, self._left - ran))
+            run += weight * ran
+        gain += wait[:, None]
+        gain[~np.isfinite(seconds)] = -np.inf
+        return gain, run, wait
+
+    def _waiting(self) -> Floats:
+        """What the rest costs if a job waits for an arrival."""
+        gap = self._gap / _LONGER
+        steeper = np.diff(self._slopes, axis=1)
+        at = np.diff(self._heights, axis=1) / np.where(steeper > 0, steeper, 1.0)
+        until = np.maximum(self._left - self._remaining * at, 0.0)
+        now = self._least(self._remaining, self._left)[:, 0]
+        later: Floats = gap * (steeper * np.exp(-until / gap)).sum(axis=1)
+        return now + later
+
+    def _least(self, remaining: Floats, left: Floats) -> Floats:
+        """The least cost to the end."""
+        best = self._heights[:, :1] * remaining - self._slopes[:, :1] * left
+        for edge in range(1, self._heights.shape[1]):
+            line = self._heights[:, edge, None] * remaining - self._slopes[:, edge, None] * left
+            np.maximum(best, line, out=best)
+        return best
+
+
+def _soonest_other(ends: Floats) -> Floats:
+    """For each job, when the first of the others is expected to end."""
+    if len(ends) < 2:
+        return np.full(len(ends), np.inf)
+    first, second = np.partition(ends, 1)[:2]
+    soonest: Floats = np.where(ends <= first, second, first)
+    return soonest
+
+
+def _column(snapshot: Snapshot, market: Market, place: Placement | None) -> int:
+    return -1 if place is None else market.index[snapshot.configured[place.machine].device, place.devices]
+
+
+def _changes(snapshot: Snapshot) -> Floats:
+    """Seconds before each job progresses after a change."""
+    overheads = snapshot.overheads
+    if overheads.free:
+        return np.zeros((1, 1))
+    seconds = [
+        overheads.start + overheads.restore * (state.remaining < 1.0) + overheads.stop * (state.placement is not None)
+        for state in snapshot.jobs
+    ]
+    return np.array(seconds)[:, None]
