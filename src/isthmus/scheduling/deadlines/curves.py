@@ -50,6 +50,9 @@ class Curve:
     """The options of a profile, and their hull from the fastest to the cheapest."""
 
     options: tuple[Option, ...]
+    """The cheapest first, if each has a machine to itself."""
+    quickest: tuple[Option, ...]
+    """The same, the fastest first."""
     hull: tuple[Option, ...]
 
     def edges(self, weight: float) -> tuple[Edge, ...]:
@@ -79,7 +82,9 @@ def curve_of(profile: Profile, catalogue: tuple[MachineType, ...], objective: Ob
             options.append(Option(device, devices, seconds, share * devices, alone))
     if not options:
         return None
-    return Curve(tuple(options), tuple(_lower_hull(options)))
+    options.sort(key=lambda option: option.alone * option.seconds)
+    quickest = sorted(options, key=lambda option: option.seconds)
+    return Curve(tuple(options), tuple(quickest), tuple(_lower_hull(options)))
 
 
 def least_cost(edges: Iterable[Edge], remaining: float, left: float) -> float:

@@ -7,48 +7,49 @@ cheapest configuration that holds its jobs, and devices that stay idle go to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .curves import curve_of
-from .models import JobState, Plan, Snapshot
+from .curves import Curve, Option, curve_of
+from .models import JobState, Plan, Profile, Snapshot
 from .settling import Load, cheapest_hosts, settle
 
 
-class Choice(NamedTuple):
-    """A number of devices of one type, the seconds to the end of the job, and the rate of a machine for it alone."""
-
-    device: str
-    devices: int
-    seconds: float
-    rate: float
-
-
-@dataclass(slots=True)
 class Candidate:
     """A job to be placed. Its choices: the cheapest that meet the deadline, then the fastest of the others."""
 
-    state: JobState
-    choices: list[Choice]
-    in_time: int
-    """How many of the choices meet the deadline."""
-    left: float
-    """Seconds to the deadline."""
-    pressure: float
-    """Seconds by which the fastest choice misses the deadline; negative if it does not."""
-    slowest: float
+    __slots__ = ("_curve", "_limit", "left", "pressure", "slowest", "state", "weight")
 
-    @property
-    def first(self) -> int:
-        """How many choices are as good in kind as the first: those in time, or all if none is."""
-        return self.in_time or len(self.choices)
+    def __init__(self, state: JobState, curve: Curve, now: float) -> None:
+        self.state, self._curve = state, curve
+        self.weight = state.job.weight
+        self.left = state.job.deadline - now
+        """Seconds to the deadline."""
+        self.pressure = curve.quickest[0].seconds * state.remaining - self.left
+        """Seconds by which the fastest choice misses the deadline; negative if it does not."""
+        self.slowest = curve.quickest[-1].seconds * state.remaining
+        self._limit = self.left / state.remaining
+
+    def choices(self) -> Iterator[Option]:
+        """One after the other."""
+        yield from (option for option in self._curve.options if option.seconds <= self._limit)
+        yield from (option for option in self._curve.quickest if option.seconds > self._limit)
+
+    def pools(self) -> tuple[list[Option], list[Option]]:
+        """Those that meet the deadline, and the others."""
+        in_time = [option for option in self._curve.options if option.seconds <= self._limit]
+        return in_time, [option for option in self._curve.quickest if option.seconds > self._limit]
+
+    def seconds(self, choice: Option) -> float:
+        """To the end of the job."""
+        return choice.seconds * self.state.remaining
 
 
 class Seat(NamedTuple):
     """Where a job of a draft sits."""
 
-    choice: Choice
+    choice: Option
     node: int
 
 
@@ -71,58 +72,37 @@ class Draft:
 
 def candidates(snapshot: Snapshot) -> list[Candidate]:
     """The jobs of a snapshot that can be placed."""
+    curves: dict[Profile, Curve | None] = {}
     found = []
     for state in snapshot.jobs:
-        curve = curve_of(state.job.profile, snapshot.catalogue, snapshot.objective)
-        if curve is None:
-            continue
-        left = state.job.deadline - snapshot.now
-        all_choices = [Choice(o.device, o.devices, o.seconds * state.remaining, o.alone) for o in curve.options]
-        in_time = sorted((c for c in all_choices if c.seconds <= left), key=lambda c: c.seconds * c.rate)
-        late = sorted((c for c in all_choices if c.seconds > left), key=lambda c: c.seconds)
-        times = [c.seconds for c in all_choices]
-        found.append(Candidate(state, in_time + late, len(in_time), left, min(times) - left, max(times)))
+        profile = state.job.profile
+        if profile not in curves:
+            curves[profile] = curve_of(profile, snapshot.catalogue, snapshot.objective)
+        curve = curves[profile]
+        if curve is not None:
+            found.append(Candidate(state, curve, snapshot.now))
     return found
 
 
-Pick = Callable[[Sequence[int]], int]
-"""Which of the nodes with room, sorted by the room they would have left."""
-
-
-def seat(draft: Draft, job: int, choice: Choice, sizes: dict[str, int], limit: int, pick: Pick | None = None) -> bool:
-    """Put a job on an open node with the least room to spare, or on a new one; False if there is neither."""
-    best, least = -1, 1 << 30
-    if pick is None:
-        for index, node in enumerate(draft.nodes):
-            spare = node.size - node.used - choice.devices
-            if node.device == choice.device and 0 <= spare < least:
-                best, least = index, spare
-    else:
-        fitting = [
-            (node.size - node.used, index)
-            for index, node in enumerate(draft.nodes)
-            if node.device == choice.device and node.size - node.used >= choice.devices
-        ]
-        if fitting:
-            fitting.sort()
-            best = fitting[pick(range(len(fitting)))][1]
-    if best < 0:
-        if len(draft.nodes) >= limit:
-            return False
-        best = len(draft.nodes)
-        draft.nodes.append(Node(choice.device, sizes[choice.device]))
-    draft.nodes[best].used += choice.devices
-    draft.seats[job] = Seat(choice, best)
-    return True
-
-
 def construct(jobs: Sequence[Candidate], order: Sequence[int], sizes: dict[str, int], limit: int) -> Draft:
-    """Seat the jobs in order, each with the first of its choices that fits."""
+    """Seat the jobs in order, each with the first of its choices that fits, where it leaves the least room."""
     draft = Draft()
+    rooms: dict[str, list[list[int]]] = {device: [[] for _ in range(size + 1)] for device, size in sizes.items()}
     for job in order:
-        for choice in jobs[job].choices:
-            if seat(draft, job, choice, sizes, limit):
-                break
+        for choice in jobs[job].choices():
+            room = rooms[choice.device]
+            free = next((n for n in range(choice.devices, len(room)) if room[n]), 0)
+            if free:
+                index = room[free].pop()
+            elif len(draft.nodes) < limit:
+                index, free = len(draft.nodes), sizes[choice.device]
+                draft.nodes.append(Node(choice.device, free))
+            else:
+                continue
+            draft.nodes[index].used += choice.devices
+            draft.seats[job] = Seat(choice, index)
+            room[free - choice.devices].append(index)
+            break
     return draft
 
 

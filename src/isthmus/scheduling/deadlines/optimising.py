@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from .valuing import Floats, Market, Values, market_of, value
 _SMALL = 8
 """With so few machines, plans for fewer machines are tried too: then one more machine never makes a plan worse."""
 _HALVINGS = 12
+_ROUNDS = 4
 _TINY = 1e-9
 
 
@@ -82,19 +84,48 @@ def _worth(snapshot: Snapshot, market: Market, values: Values, plan: Plan) -> tu
 def _candidates(snapshot: Snapshot, market: Market, values: Values) -> Iterator[Plan]:
     count = len(snapshot.machines)
     bound = {row for row, state in enumerate(snapshot.jobs) if state.placement and not state.job.restartable}
-    kept = [bound] if snapshot.overheads.free else [bound, bound | _content(market, values)]
     for limit in range(1, count + 1) if count <= _SMALL else (count,):
-        for rows in kept:
-            yield from _plans(_Desk(snapshot, market, values, rows, limit))
+        if (fresh := _plan(_Desk(snapshot, market, values, bound, limit))) is not None:
+            yield fresh[0]
+        if not snapshot.overheads.free:
+            yield from _calm(_Desk(snapshot, market, values, bound, limit))
         if not bound:
             yield greedy(replace(snapshot, machines=snapshot.machines[:limit]))
 
 
-def _content(market: Market, values: Values) -> set[int]:
-    """Running jobs that gain no more from any change."""
-    change = np.where(values.useful, values.gain - market.shares * values.run, -np.inf).max(axis=1)
-    stay = values.stay - market.shares[values.column] * values.stay_run
+def _calm(desk: _Desk) -> Iterator[Plan]:
+    """Plans that leave alone who runs well; at the price that the others would pay for machines, ever fewer."""
+    price = 0.0
+    for _ in range(_ROUNDS):
+        kept = desk.kept | _content(desk.snapshot, desk.market, desk.values, price)
+        found = _plan(replace(desk, kept=kept))
+        if found is None:
+            break
+        yield found[0]
+        if found[1] <= price:
+            break
+        price = found[1]
+
+
+def _content(snapshot: Snapshot, market: Market, values: Values, price: float) -> set[int]:
+    """Running jobs that gain no more from any change, at a price for machines."""
+    rates = market.shares + price * market.slots
+    change = np.where(values.useful, values.gain - rates * values.run, -np.inf).max(axis=1)
+    if price > 0:
+        change = np.maximum(change, 0.0)
+    paid = market.shares[values.column] + price * _occupied(snapshot)
+    stay = values.stay - paid * values.stay_run
     return {int(row) for row in np.nonzero((values.column >= 0) & (stay >= change - _TINY))[0]}
+
+
+def _occupied(snapshot: Snapshot) -> Floats:
+    """What part of a machine each job has; idle devices count as its jobs'."""
+    used: dict[str, int] = {}
+    for state in snapshot.jobs:
+        if state.placement:
+            used[state.placement.machine] = used.get(state.placement.machine, 0) + state.placement.devices
+    places = (state.placement for state in snapshot.jobs)
+    return np.array([place.devices / used[place.machine] if place else 0.0 for place in places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,39 +167,46 @@ class _Desk:
         return settle(self.snapshot, loads)
 
 
-def _plans(desk: _Desk) -> Iterator[Plan]:
-    """Each job what is best for it, at a price at which all fit; and the one job that waits least well alone."""
+def _plan(desk: _Desk) -> tuple[Plan, float] | None:
+    """Each job what is best for it, at a price at which all fit; the plan and the price."""
     market, values = desk.market, desk.values
     room = desk.limit - len(desk.anchors())
     if room < 0:
-        return
+        return None
     free = np.array([row not in desk.kept for row in range(len(values.wait))])
     net = np.where(values.useful & free[:, None], values.gain - market.shares * values.run, -np.inf)
-    jobs, columns, packs = _fit(market, net, np.where(values.useful, market.slots * values.run, 0.0), room)
-    board = desk.board(packs, dict(zip(jobs, columns, strict=True)))
+    fit = _fit(market, net, np.where(values.useful, market.slots * values.run, 0.0), room)
+    board = desk.board(fit.packs, dict(zip(fit.jobs, fit.columns, strict=True)))
     dissolve(board)
     fill(board)
-    if board.packs or not room:
-        yield desk.plan(board)
-    else:
+    if not board.packs:  # somebody has to run, or nothing would ever happen again: who waits least well
         alone = values.gain - market.alone * values.run
         job, column = (int(index) for index in np.unravel_index(int(alone.argmax()), alone.shape))
         board = desk.board([Pack(*market.columns[column], [job])], {job: column})
         fill(board)
-        yield desk.plan(board)
+    return desk.plan(board), fit.price
 
 
-def _fit(market: Market, net: Floats, slots: Floats, room: int) -> tuple[list[int], list[int], list[Pack]]:
-    """Choices that fit, at the lowest price for a machine that makes them fit."""
+class _Fit(NamedTuple):
+    """Choices that fit at a price for a machine."""
 
-    def attempt(price: float) -> tuple[list[int], list[int], list[Pack]] | None:
+    price: float
+    jobs: list[int]
+    columns: list[int]
+    packs: list[Pack]
+
+
+def _fit(market: Market, net: Floats, slots: Floats, room: int) -> _Fit:
+    """The choices at the lowest price that makes them fit."""
+
+    def attempt(price: float) -> _Fit | None:
         score = net - price * slots
         columns = score.argmax(axis=1)
         best = score[np.arange(len(columns)), columns]
         jobs = np.nonzero(best >= -_TINY)[0]
         wanted = columns[jobs].tolist()
         packs = pack(market, jobs.tolist(), wanted, room)
-        return None if packs is None else (jobs.tolist(), wanted, packs)
+        return None if packs is None else _Fit(price, jobs.tolist(), wanted, packs)
 
     if (found := attempt(0.0)) is not None:
         return found

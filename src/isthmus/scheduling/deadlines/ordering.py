@@ -57,7 +57,7 @@ def unshared(order: Order, snapshot: Snapshot) -> Plan:
             break
         name = candidate.state.job.name
         if name not in running:
-            choice = candidate.choices[0]
+            choice = next(candidate.choices())
             loads.append(Load(hosts[choice.device][choice.devices], {name: choice.devices}))
     return settle(snapshot, loads)
 

@@ -33,20 +33,20 @@ class Pack:
 
 
 class Merge(NamedTuple):
-    """Two packs of so many devices become one, at this extra rate, with so many devices idle."""
+    """Two packs become one, at this extra rate, with so many devices idle. Packs are told apart by their column."""
 
     extra: float
     idle: int
-    device: str
     small: int
     large: int
+    both: int
 
 
 class Merges(NamedTuple):
-    """All merges that a market allows, the best first; and for each size of a pack, the first it may take part in."""
+    """All merges that a market allows, the best first; and for each column, the first it may take part in."""
 
     ranked: tuple[Merge, ...]
-    earliest: dict[tuple[str, int], int]
+    earliest: list[int]
 
 
 _TINY = 1e-15
@@ -62,12 +62,12 @@ def merges_of(market: Market) -> Merges:
             for small in range(1, min(large, market.sizes[device] - large) + 1):
                 both = small + large
                 extra = round(rates[both] - rates[small] - rates[large], 15)
-                found.append(Merge(extra, hosts[both].devices - both, device, small, large))
+                columns = (market.index[device, count] for count in (small, large, both))
+                found.append(Merge(extra, hosts[both].devices - both, *columns))
     ranked = tuple(sorted(found))
-    earliest: dict[tuple[str, int], int] = {}
-    for position, merge in enumerate(ranked):
-        earliest.setdefault((merge.device, merge.small), position)
-        earliest.setdefault((merge.device, merge.large), position)
+    earliest = [len(ranked)] * len(market.columns)
+    for position, merge in reversed(list(enumerate(ranked))):
+        earliest[merge.small] = earliest[merge.large] = position
     return Merges(ranked, earliest)
 
 
@@ -75,24 +75,43 @@ def pack(market: Market, jobs: Sequence[int], wanted: Sequence[int], limit: int)
     """Packs for jobs that want the given columns; None if they need more than `limit` machines."""
     if float(market.slots[list(wanted)].sum()) > limit + 1e-9:
         return None
-    heaps: dict[tuple[str, int], list[list[int]]] = {}
+    counts = [0] * len(market.columns)
+    for column in wanted:
+        counts[column] += 1
+    steps = _merge(market, counts, len(jobs), limit)
+    if steps is None:
+        return None
+    heaps: list[list[list[int]]] = [[] for _ in market.columns]
     for job, column in zip(jobs, wanted, strict=True):
-        heaps.setdefault(market.columns[column], []).append([job])
-    count = len(jobs)
+        heaps[column].append([job])
+    for merge, times in steps:
+        for _ in range(times):
+            large, small = heaps[merge.large].pop(), heaps[merge.small].pop()
+            heaps[merge.both].append(large + small)
+    return [Pack(*column, group) for column, heap in zip(market.columns, heaps, strict=True) for group in heap]
+
+
+def _merge(market: Market, counts: list[int], total: int, limit: int) -> list[tuple[Merge, int]] | None:
+    """Which merges, how often, until no more than `limit` packs are left; decided on their numbers alone."""
     ranked, earliest = merges_of(market)
+    steps: list[tuple[Merge, int]] = []
     position = 0
     while position < len(ranked):
-        extra, _, device, a, b = ranked[position]
-        if extra >= -_TINY and count <= limit:
+        merge = ranked[position]
+        needed = total - limit
+        if merge.extra >= -_TINY and needed <= 0:
             break
-        small, large = heaps.get((device, a)), heaps.get((device, b))
-        if not small or not large or (small is large and len(small) < 2):
+        small, large, both = merge.small, merge.large, merge.both
+        times = counts[small] // 2 if small == large else min(counts[small], counts[large])
+        if not times:
             position += 1
             continue
-        joined = large.pop() + small.pop()
-        heaps.setdefault((device, a + b), []).append(joined)
-        count -= 1
-        position = min(position, earliest.get((device, a + b), position))
-    if count > limit:
-        return None
-    return [Pack(device, used, jobs) for (device, used), heap in heaps.items() for jobs in heap]
+        if merge.extra >= -_TINY:  # half of what is needed at a time: what arises may merge at a better rate
+            times = min(times, needed if earliest[both] >= position else max(1, needed // 2))
+        counts[small] -= times
+        counts[large] -= times
+        counts[both] += times
+        total -= times
+        steps.append((merge, times))
+        position = min(position, earliest[both])
+    return steps if total <= limit else None

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from .drafting import Candidate, Choice, Draft, Node, Seat, candidates, conclude, construct, largest, seat
+from .curves import Option
+from .drafting import Candidate, Draft, Node, Seat, candidates, conclude, construct, largest
 from .models import MachineType, Plan, Snapshot
 from .ordering import by_pressure
 from .settling import cheapest_hosts
@@ -50,14 +51,13 @@ class _Desk:
 
     def cost(self, draft: Draft) -> float:
         """Until the first job ends."""
-        first = min((place.choice.seconds for place in draft.seats.values()), default=0.0)
+        first = min((self.jobs[job].seconds(place.choice) for job, place in draft.seats.items()), default=0.0)
         total = first * sum(self.rates[node.device][node.used] for node in draft.nodes if node.used)
         for index, job in enumerate(self.jobs):
-            weight = job.state.job.weight
             if index in draft.seats:
-                total += weight * max(0.0, first - job.left)
+                total += job.weight * max(0.0, first - job.left)
             else:
-                total += _WAITING * weight * max(0.0, job.slowest - job.left)
+                total += _WAITING * job.weight * max(0.0, job.slowest - job.left)
         return total
 
     def worth(self, draft: Draft) -> float:
@@ -68,8 +68,9 @@ class _Desk:
         """The same of one job."""
         node, choice, candidate = draft.nodes[place.node], place.choice, self.jobs[job]
         share = self.rates[node.device][node.used] * choice.devices / node.used
-        late = max(0.0, choice.seconds - candidate.left) * candidate.state.job.weight
-        return candidate.slowest / (choice.seconds * share + late + _EPSILON)
+        seconds = candidate.seconds(choice)
+        late = max(0.0, seconds - candidate.left) * candidate.weight
+        return candidate.slowest / (seconds * share + late + _EPSILON)
 
 
 def random_greedy(snapshot: Snapshot, *, seed: int = 0, iterations: int = ITERATIONS) -> Plan:
@@ -120,24 +121,36 @@ def _draw(desk: _Desk, random: Random, spread: float) -> Draft:
     """A draft in an order and with choices that chance varies: `spread` is the part of them it chooses from."""
     order = list(desk.order)
     for index in range(len(order) - 1):
-        here, there = desk.jobs[order[index]].state.job.weight, desk.jobs[order[index + 1]].state.job.weight
+        here, there = desk.jobs[order[index]].weight, desk.jobs[order[index + 1]].weight
         if random.random() < (0.5 + _SWAP if here < there else 0.5 - _SWAP):
             order[index], order[index + 1] = order[index + 1], order[index]
     draft = Draft()
-
-    def pick(fitting: Sequence[int]) -> int:
-        return int(random.random() * max(1, round(_NODES * len(fitting))))
-
     for job in order:
-        candidate = desk.jobs[job]
-        for pool in (candidate.choices[: candidate.in_time], candidate.choices[candidate.in_time :]):
-            while pool:
-                index = int(random.random() * max(1, round(spread * len(pool))))
-                if seat(draft, job, pool.pop(index), desk.sizes, desk.limit, pick):
-                    break
+        for pool in desk.jobs[job].pools():
+            while pool and job not in draft.seats:
+                _seat(desk, draft, job, pool.pop(int(random.random() * max(1, round(spread * len(pool))))), random)
             if job in draft.seats:
                 break
     return draft
+
+
+def _seat(desk: _Desk, draft: Draft, job: int, choice: Option, random: Random) -> None:
+    """On one of the open nodes that it fills best, or on a new one, if there is either."""
+    fitting = [
+        (node.size - node.used, index)
+        for index, node in enumerate(draft.nodes)
+        if node.device == choice.device and node.size - node.used >= choice.devices
+    ]
+    if fitting:
+        fitting.sort()
+        index = fitting[int(random.random() * max(1, round(_NODES * len(fitting))))][1]
+    elif len(draft.nodes) < desk.limit:
+        index = len(draft.nodes)
+        draft.nodes.append(Node(choice.device, desk.sizes[choice.device]))
+    else:
+        return
+    draft.nodes[index].used += choice.devices
+    draft.seats[job] = Seat(choice, index)
 
 
 def _copy(draft: Draft) -> Draft:
@@ -180,7 +193,7 @@ def _moves(desk: _Desk, here: Draft, guide: Draft) -> list[tuple[int, int]]:
     return found
 
 
-def _node_for(desk: _Desk, here: Draft, mine: Seat | None, choice: Choice) -> int | None:
+def _node_for(desk: _Desk, here: Draft, mine: Seat | None, choice: Option) -> int | None:
     """A node that can take the choice, best the one the job is on."""
     if mine is not None:
         node = here.nodes[mine.node]

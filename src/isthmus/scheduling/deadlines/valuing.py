@@ -79,7 +79,7 @@ class Market:
         seconds = np.full(len(self.columns), np.inf)
         useful = np.zeros(len(self.columns), dtype=bool)
         best: dict[str, float] = {}
-        for option in curve.options:
+        for option in sorted(curve.options, key=lambda option: option.devices):
             column = self.index[option.device, option.devices]
             seconds[column] = option.seconds
             useful[column] = option.seconds < best.get(option.device, np.inf)
