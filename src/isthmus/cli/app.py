@@ -47,6 +47,7 @@ COMMANDS = {
     "whoami": Home("login", "whoami"),
     "doctor": Home("doctor", "doctor"),
     "lab": Home("lab", "app"),
+    "bench": Home("bench.scheduling", "app"),
     "completion": Home("completion", "completion"),
     "version": Home("login", "version"),
 }

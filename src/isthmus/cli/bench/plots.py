@@ -1,0 +1,151 @@
+"""Plots as SVG, written by hand: bars of cost per scenario, points of time per decision, and a gantt chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from math import ceil, floor, log2, log10
+from pathlib import Path
+from statistics import fmean
+
+from .runs import Run
+
+_COLOURS = (
+    "#8d99ae",
+    "#457b9d",
+    "#a8dadc",
+    "#adb5bd",
+    "#74a57f",
+    "#bc8034",
+    "#e9c46a",
+    "#f4a261",
+    "#e76f51",
+    "#2a9d8f",
+)
+_STYLE = "text{font:12px sans-serif;fill:#333}.t{font-size:15px;font-weight:bold}.g{stroke:#ddd}"
+
+
+class _Canvas:
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self.width, self.height = width, height
+        self._parts = [f"<title>{escape(title)}</title>", f"<style>{_STYLE}</style>"]
+        self.text(12, 22, title, kind="t")
+
+    def text(self, x: float, y: float, what: str, anchor: str = "start", kind: str = "") -> None:
+        chosen = f' class="{kind}"' if kind else ""
+        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{chosen}>{escape(what)}</text>')
+
+    def box(self, x: float, y: float, width: float, height: float, colour: str, note: str = "") -> None:
+        hint = f"<title>{escape(note)}</title>" if note else ""
+        self._parts.append(
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.2):.2f}" height="{height:.2f}" fill="{colour}">'
+            f"{hint}</rect>"
+        )
+
+    def line(self, points: Sequence[tuple[float, float]], colour: str = "", kind: str = "") -> None:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        paint = f'stroke="{colour}" fill="none"' if colour else f'class="{kind}"'
+        self._parts.append(f'<polyline points="{path}" {paint}/>')
+
+    def dot(self, x: float, y: float, colour: str) -> None:
+        self._parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}" fill-opacity="0.5"/>')
+
+    def write(self, path: Path) -> None:
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}">'
+        path.write_text(f"{head}\n{chr(10).join(self._parts)}\n</svg>\n", encoding="utf-8")
+
+
+def cost_chart(runs: Sequence[Run], path: Path) -> None:
+    """Cost over the lower bound for each scenario and method, on a logarithmic scale."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    cells = list(dict.fromkeys((len(run.case.instance.machines), run.case.scenario) for run in runs))
+    ratios = {
+        (cell, name): fmean(
+            run.outcome.cost / run.bound
+            for run in runs
+            if run.method == name and (len(run.case.instance.machines), run.case.scenario) == cell
+        )
+        for cell in cells
+        for name in methods
+    }
+    top = max(1.5, *ratios.values())
+    bar, left, base, tall = 14, 60, 330, 270
+    group = bar * len(methods) + 24
+    canvas = _Canvas(left + group * len(cells) + 150, 380, "Cost as a multiple of the lower bound (log scale)")
+    for tick in (1.0, *((1.05,) if top < 2 else ()), 1.2, 1.5, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0):
+        if tick <= top:
+            y = base - tall * log10(tick) / log10(top)
+            canvas.line([(left, y), (left + group * len(cells), y)], kind="g")
+            canvas.text(left - 6, y + 4, f"{tick:g}", "end")
+    for number, cell in enumerate(cells):
+        x = left + group * number + 12
+        for index, name in enumerate(methods):
+            ratio = ratios[cell, name]
+            height = tall * max(0.0, log10(ratio)) / log10(top) + 1
+            note = f"{name}: {ratio:.3f}"
+            canvas.box(x + bar * index, base - height, bar - 2, height, _COLOURS[index % len(_COLOURS)], note)
+        canvas.text(x + bar * len(methods) / 2, base + 18, f"{cell[1]}, {cell[0]}", "middle")
+    for index, name in enumerate(methods):
+        x, y = canvas.width - 140, 50 + 18 * index
+        canvas.box(x, y - 10, 12, 12, _COLOURS[index % len(_COLOURS)])
+        canvas.text(x + 18, y, name)
+    canvas.write(path)
+
+
+def decision_chart(runs: Sequence[Run], path: Path) -> None:
+    """Time per decision against machines plus jobs, with a curve that grows as n log n."""
+    points = [
+        (len(run.case.instance.machines) + jobs, 1000 * seconds)
+        for run in runs
+        for jobs, seconds in run.outcome.timings
+    ]
+    widest, tallest = max(x for x, _ in points), sorted(y for _, y in points)[floor(0.99 * (len(points) - 1))] * 1.3
+    canvas = _Canvas(720, 400, f"Time per decision, {runs[0].method} (ms; curve: n log n through the mean)")
+    left, base, wide, tall = 60, 350, 630, 300
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return left + wide * x / widest, base - tall * min(y, tallest) / tallest
+
+    for step in range(6):
+        value = tallest * step / 5
+        canvas.line([at(0, value), at(widest, value)], kind="g")
+        canvas.text(left - 6, at(0, value)[1] + 4, f"{value:.1f}", "end")
+        canvas.text(at(widest * step / 5, 0)[0], base + 18, f"{widest * step / 5:.0f}", "middle")
+    for x, y in points[:: ceil(len(points) / 4000)]:
+        canvas.dot(*at(x, y), "#2a9d8f")
+    scale = sum(y for _, y in points) / sum(x * log2(x + 1) for x, _ in points)
+    canvas.line([at(x, scale * x * log2(x + 1)) for x in range(1, widest + 1)], colour="#e76f51")
+    canvas.text(left + wide / 2, base + 38, "machines + jobs", "middle")
+    canvas.write(path)
+
+
+def gantt(run: Run, path: Path) -> None:
+    """Which job was on which machine when; the height of a bar is its number of devices."""
+    machines = run.case.instance.machines
+    sizes = {kind.name: kind.devices for kind in run.case.instance.catalogue}
+    size = max(sizes.values())
+    unit = 4 if len(machines) * size > 160 else 6
+    row = unit * size + 6
+    end = max((stint.end for stint in run.outcome.stints), default=1.0)
+    left, wide = 70, 900
+    canvas = _Canvas(left + wide + 20, 60 + row * len(machines), f"{run.method}: {run.case.scenario} {run.case.name}")
+    for number, machine in enumerate(machines):
+        y = 40 + row * number
+        canvas.text(left - 8, y + row / 2, machine, "end")
+        canvas.line([(left, y + row - 3), (left + wide, y + row - 3)], kind="g")
+        lanes = [0.0] * size
+        for stint in sorted((s for s in run.outcome.stints if s.machine == machine), key=lambda s: (s.start, s.job)):
+            free = [lane for lane, until in enumerate(lanes) if until <= stint.start + 1e-6][: stint.devices]
+            for lane in free:
+                lanes[lane] = stint.end
+                note = f"{stint.job}: {stint.devices} of {stint.kind}, {stint.start:.0f} to {stint.end:.0f} s"
+                x = left + wide * stint.start / end
+                colour = f"hsl({hash_of(stint.job) % 360},55%,60%)"
+                canvas.box(x, y + unit * lane, wide * (stint.end - stint.start) / end, unit - 0.5, colour, note)
+    canvas.text(left + wide, 54 + row * len(machines), f"{end / 3600:.0f} h", "end")
+    canvas.write(path)
+
+
+def hash_of(name: str) -> int:
+    """The same number for the same name in every run."""
+    return sum((index + 1) * 37 * ord(letter) for index, letter in enumerate(name))

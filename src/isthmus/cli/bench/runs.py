@@ -1,0 +1,112 @@
+"""Runs: methods over instances, and the rows and tables that come of it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+
+from isthmus.scheduling.deadlines.methods import RANDOMISED, method
+from isthmus.scheduling.deadlines.simulating import Instance, Outcome, simulate
+
+COLUMNS = (
+    "nodes",
+    "scenario",
+    "instance",
+    "seed",
+    "method",
+    "cost",
+    "lateness_cost",
+    "bound",
+    "reconfigurations",
+    "seconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An instance and where it comes from."""
+
+    scenario: str
+    name: str
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One method on one instance with one seed."""
+
+    case: Case
+    seed: int
+    method: str
+    bound: float
+    outcome: Outcome
+
+    def row(self) -> tuple[object, ...]:
+        """As `COLUMNS` name it."""
+        outcome = self.outcome
+        return (
+            len(self.case.instance.machines),
+            self.case.scenario,
+            self.case.name,
+            self.seed,
+            self.method,
+            round(outcome.cost, 6),
+            round(outcome.lateness_cost, 6),
+            round(self.bound, 6),
+            outcome.reconfigurations,
+            round(outcome.seconds, 6),
+        )
+
+
+def run_case(case: Case, methods: Sequence[str], seeds: int, iterations: int) -> Iterable[Run]:
+    """Every method on an instance; randomised ones once for each seed."""
+    bound = case.instance.bound
+    for name in methods:
+        for seed in range(seeds if name in RANDOMISED else 1):
+            decide = method(name, seed=seed, iterations=iterations)
+            yield Run(case, seed, name, bound, simulate(case.instance, decide, perf_counter))
+
+
+def write_csv(path: Path, runs: Iterable[Run]) -> None:
+    """All runs, one per line."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(run.row() for run in runs)
+
+
+def table(runs: Sequence[Run]) -> list[str]:
+    """The lines of a table: the methods in one cell, which is a number of machines and a scenario."""
+    heading = ("method", "cost", "late cost", "late s/job", "over bound", "vs relinking", "changes", "ms/decision")
+    lines = [heading]
+    methods = list(dict.fromkeys(run.method for run in runs))
+    relinking = _mean_cost([run for run in runs if run.method == "path-relinking"])
+    for name in methods:
+        mine = [run for run in runs if run.method == name]
+        cost = _mean_cost(mine)
+        jobs = fmean(len(run.case.instance.jobs) for run in mine)
+        lines.append(
+            (
+                name,
+                f"{cost:.2f}",
+                f"{100 * fmean(run.outcome.lateness_cost for run in mine) / cost if cost else 0:.2f} %",
+                f"{fmean(run.outcome.lateness for run in mine) / jobs:.0f}",
+                f"{100 * (cost / fmean(run.bound for run in mine) - 1):+.1f} %",
+                f"{100 * (cost / relinking - 1):+.1f} %" if relinking else "",
+                f"{fmean(run.outcome.reconfigurations for run in mine):.0f}",
+                f"{1000 * sum(r.outcome.seconds for r in mine) / max(1, sum(r.outcome.decisions for r in mine)):.2f}",
+            )
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
+        for line in lines
+    ]
+
+
+def _mean_cost(runs: Sequence[Run]) -> float:
+    return fmean(run.outcome.cost for run in runs) if runs else 0.0
