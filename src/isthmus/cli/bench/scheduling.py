@@ -90,7 +90,7 @@ def scheduling(
             cost,
             Objective(objective),
         )
-    runs = _run_all(cases, chosen, seeds, iterations)
+    runs = _run_all(_checked(cases), chosen, seeds, iterations)
     if csv_file is not None:
         write_csv(csv_file, runs)
         say(f"wrote {csv_file}")
@@ -163,6 +163,15 @@ def _run_all(cases: Iterator[Case], methods: tuple[str, ...], seeds: int, iterat
     return runs
 
 
+def _checked(cases: Iterator[Case]) -> Iterator[Case]:
+    """Cases whose machines say what the objective needs."""
+    for case in cases:
+        silent = [kind.name for kind in case.instance.catalogue if not kind.power]
+        if case.instance.objective.goal is Goal.ENERGY and silent:
+            raise Invalid(f"--objective energy: the power of {silent[0]} is not known; add a column power, in watts")
+        yield case
+
+
 def _cell(case: Case) -> tuple[int, str]:
     return len(case.instance.machines), case.scenario
 
@@ -185,7 +194,7 @@ def _names(text: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
     words = _words(text)
     unknown = [word for word in words if word not in known]
     if unknown or not words:
-        raise Invalid(f"there is no {what} {', '.join(unknown) or text!r}; choose from {', '.join(known)}")
+        raise Invalid(f"there is no {what} {', '.join(unknown) or 'given'}; choose from {', '.join(known)}")
     return tuple(dict.fromkeys(words))
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from isthmus.errors import Invalid
 
+from .models import sound
 from .ordering import by_arrival, by_deadline, by_weight, greedy, shared, unshared
 from .relinking import ITERATIONS, path_relinking, random_greedy
 from .simulating import Method
@@ -28,6 +29,11 @@ _ORDERS = {"fifo": by_arrival, "edf": by_deadline, "priority": by_weight}
 
 def method(name: str, *, seed: int = 0, iterations: int = ITERATIONS) -> Method:
     """The method of a name. The seed and the number of drafts matter to randomised ones only."""
+    chosen = _named(name, seed, iterations)
+    return lambda snapshot: chosen(sound(snapshot))
+
+
+def _named(name: str, seed: int, iterations: int) -> Method:
     order = _ORDERS.get(name.removesuffix("-shared"))
     if order is not None:
         return partial(shared if name.endswith("-shared") else unshared, order)

@@ -8,7 +8,7 @@ its devices are paid, used or not. Times are seconds on any common clock, prices
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from math import inf, isfinite
@@ -182,8 +182,20 @@ class Plan:
     """Jobs that can never run as things are, and why."""
 
 
+def sound(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without machines that have disappeared: jobs that ran on them wait, with what they have done."""
+    machines = set(snapshot.machines)
+    configured = {machine: kind for machine, kind in snapshot.configured.items() if machine in machines}
+    lost = [state for state in snapshot.jobs if state.placement and state.placement.machine not in configured]
+    if not lost and len(configured) == len(snapshot.configured):
+        return snapshot
+    jobs = tuple(replace(state, placement=None) if state in lost else state for state in snapshot.jobs)
+    return replace(snapshot, configured=configured, jobs=jobs)
+
+
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
     """Refuse a plan that gives a device twice, a job what it has no profile for, or a machine that is not there."""
+    snapshot = sound(snapshot)
     used: dict[str, int] = {}
     states = {state.job.name: state for state in snapshot.jobs}
     for name, placement in plan.placements.items():

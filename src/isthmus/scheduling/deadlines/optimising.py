@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .models import Plan, Snapshot
+from .models import Plan, Snapshot, sound
 from .ordering import greedy
 from .packing import Pack, pack
 from .refining import Board, dissolve, fill
@@ -38,7 +38,7 @@ def optimise(snapshot: Snapshot) -> Plan:
         for state in snapshot.jobs
         if market.row(state.job.profile) is None
     }
-    snapshot = _placeable(snapshot, market)
+    snapshot = _placeable(sound(snapshot), market)
     if not snapshot.jobs or not snapshot.machines:
         return Plan(rejected=rejected)
     values = value(snapshot, market)
@@ -49,7 +49,7 @@ def optimise(snapshot: Snapshot) -> Plan:
 def expected_cost(snapshot: Snapshot, plan: Plan) -> float:
     """What a plan and all that follows it is expected to cost: the measure that `optimise` decides by."""
     market = market_of(snapshot.catalogue, snapshot.objective)
-    snapshot = _placeable(snapshot, market)
+    snapshot = _placeable(sound(snapshot), market)
     if not snapshot.jobs:
         return 0.0
     values = value(snapshot, market)
@@ -155,7 +155,9 @@ class _Desk:
     def board(self, packs: list[Pack], chosen: dict[int, int]) -> Board:
         """The anchors and other packs together."""
         stay = {row: int(self.values.column[row]) for row in self.kept}
-        return Board(self.market, self.values, self.anchors() + packs, stay | chosen, set(self.kept), self.limit)
+        bound = frozenset(row for row in self.kept if not self.snapshot.jobs[row].job.restartable)
+        packs = self.anchors() + packs
+        return Board(self.market, self.values, packs, stay | chosen, set(self.kept), bound, self.limit)
 
     def plan(self, board: Board) -> Plan:
         """What the board shows."""
@@ -180,9 +182,11 @@ def _plan(desk: _Desk) -> tuple[Plan, float] | None:
     dissolve(board)
     fill(board)
     if not board.packs:  # somebody has to run, or nothing would ever happen again: who waits least well
-        alone = values.gain - market.alone * values.run
-        job, column = (int(index) for index in np.unravel_index(int(alone.argmax()), alone.shape))
-        board = desk.board([Pack(*market.columns[column], [job])], {job: column})
+        board = desk.board([], {})
+        if not board.packs:
+            alone = values.gain - market.alone * values.run
+            job, column = (int(index) for index in np.unravel_index(int(alone.argmax()), alone.shape))
+            board = desk.board([Pack(*market.columns[column], [job])], {job: column})
         fill(board)
     return desk.plan(board), fit.price
 

@@ -29,6 +29,8 @@ class Board:
     chosen: dict[int, int]
     staying: set[int]
     """Jobs that stay where they are, as they are."""
+    bound: frozenset[int]
+    """Those of them that must."""
     limit: int
 
     def kind(self, pack: Pack) -> MachineType:
@@ -175,7 +177,7 @@ def fill(board: Board) -> None:
             for member in pack.jobs:
                 now = board.chosen[member]
                 last = min(now + hole, first + market.sizes[pack.device] - 1)
-                if last > now:
+                if last > now and member not in board.bound:
                     more = values.gain[member, now + 1 : last + 1] - board.gain(member)
                     more = more / np.arange(1, last - now + 1)
                     at = int(more.argmax())

@@ -6,7 +6,7 @@ of them (the Gauss-Laguerre rule for an exponential gap); for one that waits, ex
 most. A job that has run has less left to do; what the rest costs is read from its curve, as if no other job were
 in the way. The difference to waiting is its gain. All jobs and options are computed at once, as matrices.
 
-Three corrections make up for what the curve does not see. Weights are doubled, because a deadline that is planned
+Three corrections make up for what the curve does not see. Weights are raised, because a deadline that is planned
 to be missed by a little is often missed by much. Gaps are taken longer than expected, because they are known only
 roughly. And progress is worth a little more than its cost on the curve: work that is done cannot get into the way
 of others later, and where devices do not fill machines evenly (three of eight), nobody pays only for what is used.
@@ -28,7 +28,9 @@ Floats = NDArray[np.float64]
 
 _GAPS = ((0.585786437626905, 0.853553390593274), (3.414213562373095, 0.146446609406726))
 _LONGER = 1.5
-_CAUTION = 2.0
+_SHORTEST = 1e-3
+"""The gap is at least this part of the time to the next end: jobs that come together say nothing about the next."""
+_CAUTION = 2.5
 _PREMIUM = 0.02
 _UNEVEN = 0.4
 """The share of the devices left idle by jobs of one kind alone that is expected to stay idle after all."""
@@ -167,7 +169,8 @@ class _Sums:
         ends = np.clip(self._left[:, 0], fastest, cheapest)
         running = np.array([state.placement is not None for state in states])
         self._soonest = _soonest_other(np.where(running, ends, np.inf))[:, None]
-        self._gap = _LONGER * (snapshot.gap if snapshot.gap is not None else float(ends.min()))
+        soon = float(ends.min())
+        self._gap = _LONGER * (soon if snapshot.gap is None else max(snapshot.gap, _SHORTEST * soon))
 
     def gains(self, seconds: Floats, delays: Floats) -> tuple[Floats, Floats, Floats]:
         """Gain and paid time for options that take so many seconds in all; and what waiting costs."""
