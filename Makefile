@@ -35,8 +35,9 @@ layers: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest -q
 
-bench: $(STAMP)  ## measure, and write docs/benchmarks.md
+bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-scheduling.md
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.scheduling
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py

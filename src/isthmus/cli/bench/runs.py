@@ -1,4 +1,7 @@
-"""Runs: methods over instances, and the rows and tables that come of it."""
+"""Runs: methods over instances, and the rows and tables that come of it.
+
+Decisions are measured in processor time, so that other programs on the machine do not count.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from time import perf_counter
+from time import process_time
 
 from isthmus.scheduling.deadlines.methods import RANDOMISED, method
 from isthmus.scheduling.deadlines.simulating import Instance, Outcome, simulate
@@ -68,7 +71,7 @@ def run_case(case: Case, methods: Sequence[str], seeds: int, iterations: int) ->
     for name in methods:
         for seed in range(seeds if name in RANDOMISED else 1):
             decide = method(name, seed=seed, iterations=iterations)
-            yield Run(case, seed, name, bound, simulate(case.instance, decide, perf_counter))
+            yield Run(case, seed, name, bound, simulate(case.instance, decide, process_time))
 
 
 def write_csv(path: Path, runs: Iterable[Run]) -> None:

@@ -19,7 +19,7 @@ from .settling import Load, cheapest_hosts, settle
 class Candidate:
     """A job to be placed. Its choices: the cheapest that meet the deadline, then the fastest of the others."""
 
-    __slots__ = ("_curve", "_limit", "left", "pressure", "slowest", "state", "weight")
+    __slots__ = ("_curve", "_limit", "_pools", "left", "pressure", "slowest", "state", "weight")
 
     def __init__(self, state: JobState, curve: Curve, now: float) -> None:
         self.state, self._curve = state, curve
@@ -30,6 +30,7 @@ class Candidate:
         """Seconds by which the fastest choice misses the deadline; negative if it does not."""
         self.slowest = curve.quickest[-1].seconds * state.remaining
         self._limit = self.left / state.remaining
+        self._pools: tuple[list[Option], list[Option]] | None = None
 
     def choices(self) -> Iterator[Option]:
         """One after the other."""
@@ -38,8 +39,10 @@ class Candidate:
 
     def pools(self) -> tuple[list[Option], list[Option]]:
         """Those that meet the deadline, and the others."""
-        in_time = [option for option in self._curve.options if option.seconds <= self._limit]
-        return in_time, [option for option in self._curve.quickest if option.seconds > self._limit]
+        if self._pools is None:
+            in_time = [option for option in self._curve.options if option.seconds <= self._limit]
+            self._pools = in_time, [option for option in self._curve.quickest if option.seconds > self._limit]
+        return self._pools
 
     def seconds(self, choice: Option) -> float:
         """To the end of the job."""
@@ -68,6 +71,24 @@ class Draft:
 
     seats: dict[int, Seat] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
+    idle: int = 0
+    """Devices of open nodes that nobody has."""
+
+    def open(self, device: str, size: int) -> int:
+        """Another node."""
+        self.nodes.append(Node(device, size))
+        self.idle += size
+        return len(self.nodes) - 1
+
+    def sit(self, job: int, choice: Option, node: int) -> None:
+        """Give a job its devices."""
+        self.nodes[node].used += choice.devices
+        self.idle -= choice.devices
+        self.seats[job] = Seat(choice, node)
+
+    def full(self, limit: int) -> bool:
+        """Whether no further job can sit anywhere."""
+        return not self.idle and len(self.nodes) >= limit
 
 
 def candidates(snapshot: Snapshot) -> list[Candidate]:
@@ -89,18 +110,19 @@ def construct(jobs: Sequence[Candidate], order: Sequence[int], sizes: dict[str, 
     draft = Draft()
     rooms: dict[str, list[list[int]]] = {device: [[] for _ in range(size + 1)] for device, size in sizes.items()}
     for job in order:
+        if draft.full(limit):
+            break
         for choice in jobs[job].choices():
             room = rooms[choice.device]
             free = next((n for n in range(choice.devices, len(room)) if room[n]), 0)
             if free:
                 index = room[free].pop()
             elif len(draft.nodes) < limit:
-                index, free = len(draft.nodes), sizes[choice.device]
-                draft.nodes.append(Node(choice.device, free))
+                free = sizes[choice.device]
+                index = draft.open(choice.device, free)
             else:
                 continue
-            draft.nodes[index].used += choice.devices
-            draft.seats[job] = Seat(choice, index)
+            draft.sit(job, choice, index)
             room[free - choice.devices].append(index)
             break
     return draft

@@ -26,7 +26,7 @@ from .valuing import Floats, Market, Values, market_of, value
 _SMALL = 8
 """With so few machines, plans for fewer machines are tried too: then one more machine never makes a plan worse."""
 _HALVINGS = 12
-_ROUNDS = 4
+_PRICES = (0.25, 1.0, 4.0)
 _TINY = 1e-9
 
 
@@ -88,23 +88,27 @@ def _candidates(snapshot: Snapshot, market: Market, values: Values) -> Iterator[
         if (fresh := _plan(_Desk(snapshot, market, values, bound, limit))) is not None:
             yield fresh[0]
         if not snapshot.overheads.free:
-            yield from _calm(_Desk(snapshot, market, values, bound, limit))
+            yield from _calm(_Desk(snapshot, market, values, bound, limit), fresh[1] if fresh is not None else 0.0)
         if not bound:
             yield greedy(replace(snapshot, machines=snapshot.machines[:limit]))
 
 
-def _calm(desk: _Desk) -> Iterator[Plan]:
-    """Plans that leave alone who runs well; at the price that the others would pay for machines, ever fewer."""
-    price = 0.0
-    for _ in range(_ROUNDS):
-        kept = desk.kept | _content(desk.snapshot, desk.market, desk.values, price)
-        found = _plan(replace(desk, kept=kept))
-        if found is None:
-            break
-        yield found[0]
-        if found[1] <= price:
-            break
-        price = found[1]
+def _calm(desk: _Desk, price: float) -> Iterator[Plan]:
+    """Plans that leave alone who runs well: all of them, or, where machines are scarce, who can pay for them."""
+    first = _keeping(desk, 0.0)
+    if first is None:
+        return
+    yield first[0]
+    if first[1] > 0:
+        dearest = max(max(rates) for rates in desk.market.rates.values())
+        for factor in _PRICES:
+            if (found := _keeping(desk, factor * (price or dearest))) is not None:
+                yield found[0]
+
+
+def _keeping(desk: _Desk, price: float) -> tuple[Plan, float] | None:
+    kept = desk.kept | _content(desk.snapshot, desk.market, desk.values, price)
+    return _plan(replace(desk, kept=kept))
 
 
 def _content(snapshot: Snapshot, market: Market, values: Values, price: float) -> set[int]:

@@ -126,7 +126,10 @@ def _draw(desk: _Desk, random: Random, spread: float) -> Draft:
             order[index], order[index + 1] = order[index + 1], order[index]
     draft = Draft()
     for job in order:
-        for pool in desk.jobs[job].pools():
+        if draft.full(desk.limit):
+            break
+        for choices in desk.jobs[job].pools():
+            pool = choices.copy()
             while pool and job not in draft.seats:
                 _seat(desk, draft, job, pool.pop(int(random.random() * max(1, round(spread * len(pool))))), random)
             if job in draft.seats:
@@ -145,12 +148,10 @@ def _seat(desk: _Desk, draft: Draft, job: int, choice: Option, random: Random) -
         fitting.sort()
         index = fitting[int(random.random() * max(1, round(_NODES * len(fitting))))][1]
     elif len(draft.nodes) < desk.limit:
-        index = len(draft.nodes)
-        draft.nodes.append(Node(choice.device, desk.sizes[choice.device]))
+        index = draft.open(choice.device, desk.sizes[choice.device])
     else:
         return
-    draft.nodes[index].used += choice.devices
-    draft.seats[job] = Seat(choice, index)
+    draft.sit(job, choice, index)
 
 
 def _copy(draft: Draft) -> Draft:

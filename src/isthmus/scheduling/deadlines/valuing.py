@@ -142,7 +142,7 @@ def value(snapshot: Snapshot, market: Market) -> Values:
     seconds = np.stack([row.seconds for row in rows])
     column = np.array([_column(snapshot, market, state.placement) for state in snapshot.jobs])
     useful = np.stack([row.useful for row in rows])
-    gain, run, wait = sums.gains(seconds, _changes(snapshot))
+    gain, run, wait = sums.gains(seconds, sums.change)
     at = np.maximum(column, 0)[:, None]
     if snapshot.overheads.free:
         stay, stay_run = np.take_along_axis(gain, at, 1), np.take_along_axis(run, at, 1)
@@ -169,6 +169,9 @@ class _Sums:
         ends = np.clip(self._left[:, 0], fastest, cheapest)
         running = np.array([state.placement is not None for state in states])
         self._soonest = _soonest_other(np.where(running, ends, np.inf))[:, None]
+        self.change = _changes(snapshot)
+        """Seconds before each job progresses after a change."""
+        self._rate = np.array([row.curve.hull[-1].rate for row in rows])[:, None]
         soon = float(ends.min())
         self._gap = _LONGER * (soon if snapshot.gap is None else max(snapshot.gap, _SHORTEST * soon))
 
@@ -181,7 +184,9 @@ class _Sums:
             elapsed = np.minimum(factor * self._gap, self._soonest)
             ran = np.minimum(ends, elapsed)
             done = np.minimum(np.maximum(ran - delays, 0.0) / seconds, self._remaining)
-            gain += weight * (self._premium * done - self._least(self._remaining - done, self._left - ran))
+            ahead = np.maximum(delays - ran, 0.0)
+            rest = self._least(self._remaining - done, self._left - ran - ahead) + self._rate * ahead
+            gain += weight * (self._premium * done - rest)
             run += weight * ran
         gain += wait[:, None]
         gain[~np.isfinite(seconds)] = -np.inf
@@ -192,8 +197,9 @@ class _Sums:
         gap = self._gap / _LONGER
         steeper = np.diff(self._slopes, axis=1)
         at = np.diff(self._heights, axis=1) / np.where(steeper > 0, steeper, 1.0)
-        until = np.maximum(self._left - self._remaining * at, 0.0)
-        now = self._least(self._remaining, self._left)[:, 0]
+        left = self._left - self.change  # who waits now will have to start later
+        until = np.maximum(left - self._remaining * at, 0.0)
+        now = (self._least(self._remaining, left) + self._rate * self.change)[:, 0]
         later: Floats = gap * (steeper * np.exp(-until / gap)).sum(axis=1)
         return now + later
 
@@ -220,7 +226,6 @@ def _column(snapshot: Snapshot, market: Market, place: Placement | None) -> int:
 
 
 def _changes(snapshot: Snapshot) -> Floats:
-    """Seconds before each job progresses after a change."""
     overheads = snapshot.overheads
     if overheads.free:
         return np.zeros((1, 1))
