@@ -148,7 +148,8 @@ One run of ours, a colour per job, a line per device:
 ## When changes cost time
 
 Starting a machine takes 60 s, restoring a job 30 s. `restless` is our method told that changes are free: it changes all
-the time and loses. Percentages are above the bound, which knows nothing of these costs.
+the time and loses, the more so the more often there is something to decide. Percentages are above the bound, which
+knows nothing of these costs.
 
 {second}
 

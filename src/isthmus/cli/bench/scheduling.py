@@ -129,7 +129,10 @@ def _replayed(folders: list[Path], overheads: Overheads, objective: Objective) -
     for folder in folders:
         for found in find_instances(folder):
             name = found.resolve().name if found == folder else str(found.relative_to(folder))
-            yield Case("replay", name, read_instance(found, overheads, objective))
+            instance, left_out = read_instance(found, overheads, objective)
+            for why in left_out:
+                say(f"{name}: {why}")
+            yield Case("replay", name, instance)
 
 
 def _run_all(cases: Iterator[Case], methods: tuple[str, ...], seeds: int, iterations: int) -> list[Run]:

@@ -22,7 +22,6 @@ from isthmus.scheduling.deadlines.simulating import Instance
 
 _IN_HOUSE = "in-house"
 _INSTANCE = ("jobs.csv", "times.csv", "nodes.csv")
-_SAME = 1e-6
 
 
 class _Row:
@@ -111,43 +110,60 @@ def find_instances(folder: Path) -> list[Path]:
     return found
 
 
-def read_instance(folder: Path, overheads: Overheads, objective: Objective) -> Instance:
-    """An instance from its folder."""
+def read_instance(folder: Path, overheads: Overheads, objective: Objective) -> tuple[Instance, list[str]]:
+    """An instance from its folder, and which of its jobs were left out, and why."""
     catalogue: dict[tuple[str, str], MachineType] = {}
     times: dict[str, dict[tuple[str, int], float]] = {}
+    seen: dict[tuple[str, str, int], float] = {}
+    odd: dict[str, str] = {}
     for row in _rows(folder / "times.csv"):
-        device, name = row.text("gpu_type"), row.text("vm")
-        power = row.number("vm_power") if row.has("vm_power") else 0.0
-        kind = MachineType(name, device, row.whole("vm_gpus"), row.number("vm_price"), power)
-        if catalogue.setdefault((name, device), kind) != kind:
-            raise Invalid(f"{row}: {name} was said before to have other devices or another price; which is right?")
-        if row.whole("gpus") > kind.devices:
-            raise Invalid(f"{row}: {row.whole('gpus')} devices on {name}, which has {kind.devices}")
-        _note(times.setdefault(row.text("job"), {}), row, device)
-    shared: dict[Profile, Profile] = {}
-    jobs = []
-    for row in _rows(folder / "jobs.csv"):
-        name = row.text("job")
-        if name not in times:
-            raise Invalid(f"{row}: {name} has no run time in times.csv; add at least one")
-        profile = Profile(times[name])
-        weight = row.number("weight")
-        submitted, deadline = row.number("submission"), row.number("deadline")
-        if deadline < submitted:
-            raise Invalid(f"{row}: the deadline of {name} ({deadline:g}) is before its submission ({submitted:g})")
-        jobs.append(Job(name, submitted, deadline, weight, shared.setdefault(profile, profile)))
+        kind = _machine(row)
+        if catalogue.setdefault((kind.name, kind.device), kind) != kind:
+            raise Invalid(f"{row}: {kind.name} was said before to have other devices or another price; which is right?")
+        job, count, seconds = row.text("job"), row.whole("gpus"), row.number("seconds")
+        if count > kind.devices:
+            raise Invalid(f"{row}: {count} devices on {kind.name}, which has {kind.devices}")
+        if seen.setdefault((job, kind.name, count), seconds) != seconds:
+            odd[job] = f"{row}: {seconds:g} s on {count} of {kind.name}, but {seen[job, kind.name, count]:g} s before"
+        mine = times.setdefault(job, {})
+        # What a machine has beside the devices may slow a job down; what counts on is the slowest.
+        mine[kind.device, count] = max(seconds, mine.get((kind.device, count), 0.0))
+    jobs, left_out = _jobs(folder, times, odd)
     nodes = tuple(row.text("node") for row in _rows(folder / "nodes.csv"))
     if not jobs or not nodes or len(set(nodes)) < len(nodes):
         raise Invalid(f"{folder}: jobs.csv and nodes.csv must each name something, and no node twice")
     kinds = tuple(sorted(catalogue.values(), key=lambda kind: (kind.device, kind.devices, kind.name)))
-    return Instance(tuple(jobs), nodes, kinds, overheads, objective)
+    return Instance(jobs, nodes, kinds, overheads, objective), left_out
+
+
+def _machine(row: _Row) -> MachineType:
+    power = row.number("vm_power") if row.has("vm_power") else 0.0
+    return MachineType(row.text("vm"), row.text("gpu_type"), row.whole("vm_gpus"), row.number("vm_price"), power)
+
+
+def _jobs(
+    folder: Path, times: dict[str, dict[tuple[str, int], float]], odd: dict[str, str]
+) -> tuple[tuple[Job, ...], list[str]]:
+    """The jobs that have a profile, and what is wrong with the others."""
+    shared: dict[Profile, Profile] = {}
+    jobs, left_out = [], []
+    for row in _rows(folder / "jobs.csv"):
+        name = row.text("job")
+        if name not in times:
+            left_out.append(f"{name} was left out: it has no run time in times.csv")
+        elif name in odd:
+            left_out.append(f"{name} was left out: its run times contradict each other ({odd[name]})")
+        else:
+            profile = Profile(times[name])
+            profile = shared.setdefault(profile, profile)
+            jobs.append(Job(name, row.number("submission"), row.number("deadline"), row.number("weight"), profile))
+    return tuple(jobs), left_out
 
 
 def _note(times: dict[tuple[str, int], float], row: _Row, device: str) -> None:
     """Take down a run time; two that contradict each other are refused."""
     key, seconds = (device, row.whole("gpus")), row.number("seconds")
-    known = times.setdefault(key, seconds)
-    if abs(known - seconds) > _SAME * max(known, seconds):
+    if times.setdefault(key, seconds) != seconds:
         raise Invalid(
-            f"{row}: {row.text('job')} takes {seconds:g} s on {key[1]} x {device}, but {known:g} s was said before"
+            f"{row}: {row.text('job')} takes {seconds:g} s on {key[1]} x {device}, but {times[key]:g} s was said before"
         )
