@@ -184,6 +184,8 @@ class Plane:
         self.real = store
         self.store = FaultyStore(store)
         self.machine = FakeMachine(**capacity)
+        self.machines: dict[str, FakeMachine] = {}
+        """Machines of other sites, by their names."""
         self.blobs = DirectoryBlobs(folder / "files")
         self.leadership = Toggled()
         self.shift = timedelta()
@@ -210,7 +212,7 @@ class Plane:
 
     async def make_engine(self, site: Site) -> Engine:
         """The engine of every site."""
-        return FakeEngine(self.machine)
+        return FakeEngine(self.machines.get(site.name, self.machine))
 
     def start(self) -> None:
         """Begin to reconcile."""

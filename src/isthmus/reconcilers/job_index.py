@@ -13,6 +13,7 @@ from typing import Any
 from isthmus.resources.jobs import ARRAY_LABEL, Intent, Job, JobSpec, JobStatus
 from isthmus.resources.kinds import JOB
 from isthmus.resources.meta import ObjectMeta
+from isthmus.resources.plans import DeviceChosen
 from isthmus.resources.states import TERMINAL, JobPhase
 from isthmus.scheduling.demands import Demand, demand_of
 from isthmus.scheduling.ledger import Ledger, Occupying, Waiting
@@ -30,6 +31,10 @@ class JobIndex:
         """For each array, how many elements are in which phase."""
         self.active: dict[str, set[Key]] = {}
         """For each array, the elements that have not ended."""
+        self.promised: set[str] = set()
+        """Jobs with a deadline that are ready: the planner gives them a site, not the queue."""
+        self.stoppable: set[str] = set()
+        """Restartable jobs that run."""
         self._look, self._room_changed = look, room_changed
         self._demands: dict[str, Demand] = {}
         self._specs: dict[str, tuple[int, JobSpec]] = {}
@@ -70,7 +75,9 @@ class JobIndex:
         )
 
     def demand(self, record: Record) -> Demand:
-        """What a job needs, worked out once."""
+        """What a job needs, worked out once; with a choice of devices, what it was given."""
+        if chosen := record.obj["status"].get("chosen"):
+            return demand_of(record.key.namespace, self._spec(record), DeviceChosen.model_validate(chosen))
         if (known := self._demands.get(record.uid)) is None:
             known = self._demands[record.uid] = demand_of(record.key.namespace, self._spec(record))
         return known
@@ -92,19 +99,29 @@ class JobIndex:
         self._demands.pop(uid, None)
         self._specs.pop(uid, None)
 
-    def ready(self, uid: str, demand: Demand, priority: int) -> None:
-        """A job waits for a site."""
+    def ready(self, uid: str, demand: Demand, priority: int, *, promised: bool = False) -> None:
+        """A job waits for a site. What is promised for a deadline is planned; the others queue."""
+        if promised:
+            if self.ledger.drop(uid) or uid not in self.promised:
+                self.promised.add(uid)
+                self._room_changed()
+            return
+        self.promised.discard(uid)
         if self.ledger.put(Waiting(uid, demand, priority)):
             self._room_changed()
 
     def unready(self, uid: str) -> None:
         """A job must not be placed now. Room that it takes it keeps, until its run has ended."""
+        self.promised.discard(uid)
         if self.ledger.waits(uid):
             self.ledger.drop(uid)
 
     def _keep_ledger(self, record: Record, obj: dict[str, Any], phase: JobPhase) -> None:
-        uid = record.uid
-        if phase in TERMINAL or obj["spec"].get("array"):
+        uid, spec = record.uid, obj["spec"]
+        self._note_stoppable(uid, obj, phase)
+        if phase is not JobPhase.PENDING:
+            self.promised.discard(uid)
+        if phase in TERMINAL or spec.get("array"):
             self._forget(uid)
             if self.ledger.drop(uid):
                 self._room_changed()
@@ -112,10 +129,17 @@ class JobIndex:
         if phase.occupies:
             self.ledger.put(Occupying(uid, self.demand(record), obj["status"].get("site", "")))
         elif simply_ready(obj):
-            self.ready(uid, self.demand(record), obj["spec"].get("priority", 0))
+            self.ready(uid, self.demand(record), spec.get("priority", 0), promised=bool(spec.get("deadline")))
         else:
+            self.promised.discard(uid)
             if self.ledger.drop(uid):  # was placed, waits for its next try
                 self._room_changed()
+
+    def _note_stoppable(self, uid: str, obj: dict[str, Any], phase: JobPhase) -> None:
+        if phase is JobPhase.RUNNING and obj["spec"].get("restartable") and "preemption" not in obj["status"]:
+            self.stoppable.add(uid)
+        else:
+            self.stoppable.discard(uid)
 
     def _deserves_a_look(
         self, old: Record | None, obj: dict[str, Any], before: JobPhase | None, phase: JobPhase
@@ -130,7 +154,7 @@ class JobIndex:
             return True
         if phase is JobPhase.PENDING:
             return not simply_ready(obj) or bool(spec.get("deadline"))
-        return changed
+        return changed or (phase is JobPhase.RUNNING and "preemption" in obj["status"])
 
     def _gone(self, record: Record) -> None:
         self._count_child(record.key, (_array_of(record.obj), JobPhase(record.obj["status"]["phase"])), (None, None))
@@ -139,6 +163,8 @@ class JobIndex:
         self.children.pop(record.uid, None)
         self.active.pop(record.uid, None)
         self._forget(record.uid)
+        self.promised.discard(record.uid)
+        self.stoppable.discard(record.uid)
         self._note_dependencies(record.key, record.obj, present=False)
         self._wake_dependents(record.key)
         if self.ledger.drop(record.uid):

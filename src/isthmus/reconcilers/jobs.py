@@ -8,7 +8,7 @@ done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from isthmus._kit.clock import parse_timestamp, utcnow
@@ -21,6 +21,8 @@ from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Output
 from isthmus.resources.kinds import JOB, TENANT
 from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant
+from isthmus.resources.trees import Tree
+from isthmus.resources.validation import parse
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
@@ -33,6 +35,7 @@ from .arrays import ArrayKeeper
 from .dependencies import Other, circle, outlook
 from .engine_room import EngineRoom
 from .job_index import JobIndex
+from .profiling import ProfileKeeper
 from .recording import Recorder
 from .runs import run_of
 from .writing import Writer
@@ -52,8 +55,10 @@ class JobReconciler:
         blobs: Blobs,
         leadership: Leadership,
         recorder: Recorder,
+        profiles: ProfileKeeper,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
+        self._profiles = profiles
         self._store, self._jobs, self._tenants = store, jobs, tenants
         self._index, self._engines, self._blobs = index, engines, blobs
         self._leadership, self._recorder, self._now = leadership, recorder, now
@@ -108,7 +113,8 @@ class JobReconciler:
         if job.status.retry_at and (delay := (parse_timestamp(job.status.retry_at) - now).total_seconds()) > 0:
             self._index.unready(job.uid)
             return Result(requeue_after=min(delay, 3600))
-        self._index.ready(job.uid, self._index.demand(record), job.spec.priority)
+        promised = job.spec.deadline is not None
+        self._index.ready(job.uid, self._index.demand(record), job.spec.priority, promised=promised)
         return self._at_deadline(job)
 
     async def _hindered(self, record: Record, job: Job) -> tuple[Result | None, Record]:
@@ -197,11 +203,7 @@ class JobReconciler:
         try:
             run = run_of(job, Tenant.model_validate(tenant.obj) if tenant else None)
             engine.check(run)
-            files = None
-            if job.spec.files:
-                files = TreeSource(
-                    self._blobs, job.namespace, await self._blobs.get_tree(job.namespace, job.spec.files.tree)
-                )
+            files = await self._files(job)
             self._leadership.check()
             reach("submit:before")
             seen = await engine.submit(run, files)
@@ -217,6 +219,18 @@ class JobReconciler:
             return DONE
         return await self._seen(record, job, engine, seen)
 
+    async def _files(self, job: Job) -> TreeSource | None:
+        """What was sent along, and over it the state that an earlier try kept."""
+        parts = [part.tree for part in (job.spec.files, job.status.checkpoint) if part]
+        if not parts:
+            return None
+        trees = [await self._blobs.get_tree(job.namespace, digest) for digest in parts]
+        whole = trees[0]
+        if len(trees) > 1:
+            files = {file.path: file.to_json() for tree in trees for file in tree.files}
+            whole = parse(Tree, {"files": list(files.values())}, "the files with the state that was kept")
+        return TreeSource(self._blobs, job.namespace, whole)
+
     async def _seen(self, record: Record, job: Job, engine: Engine, seen: Observation) -> Result:
         if seen.state is RunState.ENDED:
             await self._finish(record, job, engine, seen)
@@ -224,6 +238,12 @@ class JobReconciler:
         if job.spec.intent is Intent.CANCEL:
             self._leadership.check()
             await engine.cancel(job.run_id)
+            return Result(requeue_after=10)
+        if job.status.preemption is not None and job.spec.restartable is not None:
+            self._leadership.check()
+            reach("preempt:before")
+            await engine.cancel(job.run_id, grace=parse_duration(job.spec.restartable.grace))
+            reach("preempt:after")
             return Result(requeue_after=10)
         if seen.state is RunState.UNKNOWN:
             return Result(requeue_after=5)
@@ -237,22 +257,28 @@ class JobReconciler:
     # After its end
 
     async def _finish(self, record: Record, job: Job, engine: Engine, seen: Observation) -> None:
-        outputs = None
-        if job.spec.outputs and seen.reason is not EndReason.START_FAILED:
+        outputs = checkpoint = None
+        stopped = lifecycle.goes_on(job, seen)
+        restart = job.spec.restartable
+        patterns = (restart.keep if restart else []) if stopped else job.spec.outputs
+        if patterns and seen.reason is not EndReason.START_FAILED:
             if job.status.phase is not JobPhase.FINISHING:
                 record = await self._writer.status(record, lifecycle.finishing(job, seen))
                 job = self._index.job(record)
-            outputs = await self._collect(job, engine)
+            kept = await self._collect(job, engine, patterns)
+            outputs, checkpoint = (None, kept if kept.count else None) if stopped else (kept, None)
         reach("finish:collected")
-        await self._end(record, job, lifecycle.ended(job, seen, outputs, self._now()))
+        status = lifecycle.ended(job, seen, outputs, self._now(), checkpoint=checkpoint)
+        await self._end(record, job, status)
+        self._profiles.learn(job, status)
         reach("finish:written")
         self._leadership.check()
         await engine.tidy(job.run_id)
 
-    async def _collect(self, job: Job, engine: Engine) -> Outputs:
+    async def _collect(self, job: Job, engine: Engine, patterns: Sequence[str]) -> Outputs:
         sink = TreeSink(self._blobs, job.namespace)
         try:
-            skipped = await engine.collect(job.run_id, job.spec.outputs, sink)
+            skipped = await engine.collect(job.run_id, patterns, sink)
             digest, count, size = await sink.finish()
         except (NotFound, Invalid, EngineRefused) as error:
             # Asking again would not help: too many files, or the site has lost them. The job ends, and says so.

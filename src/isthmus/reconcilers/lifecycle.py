@@ -12,7 +12,14 @@ from isthmus._kit.durations import format_duration, parse_duration
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.resources.jobs import Intent, Job, JobStatus, Outputs, Try, Usage
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.plans import DeviceChosen, PlanStatus, Preemption
 from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
+
+MOST_STOPS = 32
+"""So often a restartable job goes on after it was stopped; then it counts as failed."""
+MOST_DONE = 0.95
+"""A stopped job was not done, whatever its profile said."""
+_STOPPED = frozenset({"Preempted", "NodeLost"})
 
 
 def waiting(job: Job, reason: str, message: str) -> JobStatus:
@@ -20,10 +27,18 @@ def waiting(job: Job, reason: str, message: str) -> JobStatus:
     return job.status.model_copy(update={"reason": reason, "message": message})
 
 
-def placed(job: Job, site: str, now: datetime) -> JobStatus:
-    """A site is chosen."""
+def planned(job: Job, reason: str, plan: PlanStatus) -> JobStatus:
+    """Still pending; when and where it is expected to run."""
+    return job.status.model_copy(update={"reason": reason, "message": plan.message, "plan": plan})
+
+
+def placed(
+    job: Job, site: str, now: datetime, *, chosen: DeviceChosen | None = None, plan: PlanStatus | None = None
+) -> JobStatus:
+    """A site is chosen, and for a job with a deadline its devices."""
     status = _to(job, JobPhase.PLACED)
     status.site, status.placed_at, status.retry_at = site, timestamp(now), None
+    status.chosen, status.plan = chosen, plan
     status.reason = status.message = None
     status.submitted_at = status.submitted_at or job.metadata.creation_timestamp
     return status
@@ -45,14 +60,43 @@ def going_on(job: Job, seen: Observation) -> JobStatus:
     return status
 
 
+def stopping(job: Job, message: str, now: datetime) -> JobStatus:
+    """The intention to stop a running job for another one; written before the engine is asked."""
+    status = job.status.model_copy()
+    status.preemption = Preemption(asked_at=timestamp(now), message=message)
+    status.reason, status.message = "Preempting", message
+    return status
+
+
+def goes_on(job: Job, seen: Observation) -> bool:
+    """Whether the try that ended goes on as another one: it was stopped for others, or its machine went away."""
+    if job.spec.intent is Intent.CANCEL or job.metadata.deletion_timestamp:
+        return False
+    if job.status.preemption is not None and seen.reason is EndReason.CANCELLED:
+        return True
+    lost = seen.reason in (EndReason.PREEMPTED, EndReason.NODE_LOST)
+    return lost and job.spec.restartable is not None and _stops(job) < MOST_STOPS
+
+
+def _stops(job: Job) -> int:
+    """Tries that were stopped and not failures: they do not count against the retries."""
+    if job.spec.restartable is None:
+        return 0
+    return sum(past.reason in _STOPPED for past in job.status.tries or ())
+
+
 def finishing(job: Job, seen: Observation) -> JobStatus:
     """Its processes ended; outputs are being collected."""
     status = _to(job, JobPhase.FINISHING)
     return _told(status, seen)
 
 
-def ended(job: Job, seen: Observation, outputs: Outputs | None, now: datetime) -> JobStatus:
+def ended(
+    job: Job, seen: Observation, outputs: Outputs | None, now: datetime, *, checkpoint: Outputs | None = None
+) -> JobStatus:
     """The try is over: the job's end, or the wait for its next try."""
+    if goes_on(job, seen):
+        return _next_stint(job, seen, checkpoint)
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
         phase, reason, message = JobPhase.SUCCEEDED, None, None
@@ -183,15 +227,40 @@ def _try_again(job: Job, seen: Observation) -> bool:
     if seen.reason is EndReason.START_FAILED or job.metadata.deletion_timestamp:
         return False
     wanted = retries.exit_codes is None or seen.exit_code in retries.exit_codes
-    return job.status.attempt < retries.limit and wanted
+    return job.status.attempt - _stops(job) < retries.limit and wanted
 
 
 def _next_try(job: Job, seen: Observation, reason: str, message: str, now: datetime) -> JobStatus:
-    attempt, retries = job.status.attempt, job.spec.retries
+    attempt, retries = job.status.attempt - _stops(job), job.spec.retries
     delay = min(parse_duration(retries.backoff) * 2.0**attempt, parse_duration(retries.max_backoff))
+    status = _again(job, seen, reason)
+    status.reason = "BackingOff"
+    status.message = f"try {attempt + 1} of {retries.limit + 1} {message}; the next begins in {format_duration(delay)}"
+    status.retry_at = timestamp(now + timedelta(seconds=delay))
+    return status
+
+
+def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None) -> JobStatus:
+    """Stopped, not failed: it waits for room again, with what it kept."""
+    lost = seen.reason is EndReason.NODE_LOST
+    status = _again(job, seen, "NodeLost" if lost else "Preempted")
+    status.reason = "NodeLost" if lost else "Preempted"
+    told = job.status.preemption.message if job.status.preemption else seen.message or "the site ended it"
+    status.message = f"{told}; it goes on when there is room"
+    before, plan = job.status.progress or 0.0, job.status.plan
+    if checkpoint is not None:
+        status.checkpoint = checkpoint
+        elapsed = (seen.usage.elapsed_seconds if seen.usage else None) or 0.0
+        if plan is not None and plan.chosen is not None and plan.chosen.seconds > 0:
+            status.progress = round(before + (1 - before) * min(MOST_DONE, elapsed / plan.chosen.seconds), 6)
+    return status
+
+
+def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
+    """Pending with the number of the next try; the one that is over is written down."""
     status = _told(_to(job, JobPhase.PENDING), seen)
     over = Try(
-        attempt=attempt,
+        attempt=job.status.attempt,
         site=status.site,
         engine_id=status.engine_id,
         started_at=status.started_at,
@@ -199,13 +268,13 @@ def _next_try(job: Job, seen: Observation, reason: str, message: str, now: datet
         reason=reason,
         exit_code=seen.exit_code,
         signal=seen.signal,
+        chosen=status.chosen,
     )
     return JobStatus(
         phase=JobPhase.PENDING,
-        reason="BackingOff",
-        message=f"try {attempt + 1} of {retries.limit + 1} {message}; the next begins in {format_duration(delay)}",
-        attempt=attempt + 1,
-        retry_at=timestamp(now + timedelta(seconds=delay)),
+        attempt=job.status.attempt + 1,
+        progress=status.progress,
+        checkpoint=status.checkpoint,
         submitted_at=status.submitted_at,
         dependencies=status.dependencies,
         tries=[*(status.tries or []), over],

@@ -19,20 +19,24 @@ from isthmus._kit.clock import utcnow
 from isthmus._kit.crashpoints import reach
 from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
 from isthmus.metrics import JOBS_WAITING, PLACEMENT_SECONDS
-from isthmus.resources.jobs import RUN_FINALIZER
+from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.jobs import RUN_FINALIZER, Job
+from isthmus.resources.plans import PlanStatus
 from isthmus.resources.sites import Site
-from isthmus.resources.states import JobPhase, SitePhase
+from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant, TenantSpec
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
-from isthmus.scheduling.demands import Room
-from isthmus.scheduling.placement import Assignment, Plan, SiteView, Verdict, plan
+from isthmus.scheduling.placement import Assignment, Budgets, Plan, SiteView, Verdict, plan
+from isthmus.scheduling.planning.ways import Tariff
 from isthmus.store.base import Record, Store
 
 from . import lifecycle
 from .engine_room import EngineRoom
 from .job_index import JobIndex
+from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news
 from .recording import Recorder
+from .surveying import Ground, site_view, tariff_of
 from .writing import Writer
 
 log = logging.getLogger(__name__)
@@ -53,15 +57,18 @@ class Placer:
         store: Store,
         jobs: Informer,
         sites: Informer,
+        classes: Informer,
         tenants: Informer,
         index: JobIndex,
+        planner: DeadlinePlanner,
         engines: EngineRoom,
         leadership: Leadership,
         recorder: Recorder,
         wake: asyncio.Event,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
-        self._jobs, self._sites, self._tenants = jobs, sites, tenants
+        self._jobs, self._sites, self._classes, self._tenants = jobs, sites, classes, tenants
+        self._planner, self._decided = planner, NOTHING
         self._index, self._engines, self._recorder = index, engines, recorder
         self._writer = Writer(store, leadership, jobs)
         self._wake, self._now = wake, now
@@ -70,7 +77,7 @@ class Placer:
     async def run(self) -> None:
         """Place until cancelled."""
         while True:
-            await self._wake.wait()
+            await self._woken()
             if self._pause:
                 await asyncio.sleep(self._pause)
                 self._pause = 0.0
@@ -80,16 +87,30 @@ class Placer:
                 if made.assignments:
                     self._wake.set()  # look again at once: a pass is limited, and writes may have been refused
                     await asyncio.sleep(0)
-                elif made.verdicts:
+                elif made.verdicts or self._decided.waits:
                     await self._tell(made)
             except IsthmusError as error:
                 log.warning("placement failed", extra={"error": str(error)})
                 await asyncio.sleep(1)
                 self._wake.set()
 
+    async def _woken(self) -> None:
+        """Wait until something happened; with jobs that have deadlines, not for ever."""
+        try:
+            async with asyncio.timeout(self._decided.again_in if self._index.promised else None):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
     async def _pass(self) -> Plan:
+        views, tenants = self._site_views(), self._tenant_specs()
+        budgets = Budgets(self._index.ledger, tenants)
+        decided = self._decided = await self._planner.decide(Ground(views, self._tariffs(), tenants), budgets)
+        for uid in decided.stops:
+            await self._stop(uid)
         began = time.monotonic()
-        made = plan(self._index.ledger, self._site_views(), self._tenant_specs())
+        made = plan(self._index.ledger, views, tenants, held=decided.held, budgets=budgets)
+        made.assignments.extend(Assignment(uid, start.site) for uid, start in decided.starts.items())
         spent = time.monotonic() - began
         PLACEMENT_SECONDS.observe(spent)
         if spent > CHEAP:  # thousands of jobs that all differ: leave the others as much time as was taken from them
@@ -109,16 +130,30 @@ class Placer:
         if job.status.phase is not JobPhase.PENDING:
             return
         finalizers = [*(f for f in job.metadata.finalizers or () if f != RUN_FINALIZER), RUN_FINALIZER]
+        status = lifecycle.placed(job, assignment.site, self._now())
+        if start := self._decided.starts.get(assignment.uid):
+            status.chosen, status.plan = start.chosen, start.plan
         reach("place:before")
         try:
-            await self._writer.status(
-                record, lifecycle.placed(job, assignment.site, self._now()), finalizers=finalizers
-            )
+            await self._writer.status(record, status, finalizers=finalizers)
         except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will tell
             self._wake.set()
             return
         reach("place:after")
         self._recorder.say(job, "Placed", f"placed at {assignment.site}")
+
+    async def _stop(self, uid: str) -> None:
+        """Write down that a running job makes room; its reconciler does the rest, however often it is interrupted."""
+        if uid not in self._index.stoppable or (record := self._record(uid)) is None:
+            return
+        job = self._index.job(record)
+        reach("stop:before")
+        try:
+            await self._writer.status(record, lifecycle.stopping(job, MADE_ROOM, self._now()))
+        except (Conflict, NotFound):
+            return
+        reach("stop:after")
+        self._recorder.say(job, "Preempting", MADE_ROOM)
 
     async def _tell(self, made: Plan) -> None:
         """Say why jobs wait, unless something happens meanwhile."""
@@ -136,8 +171,32 @@ class Placer:
             except (Conflict, NotFound):
                 continue
             self._recorder.say(job, verdict.reason, verdict.message, warning=verdict.reason == "NoSiteFits")
-        if len(news) == TOLD_AT_ONCE:
+        if await self._tell_plans(self._decided) or len(news) == TOLD_AT_ONCE:
             self._wake.set()
+
+    async def _tell_plans(self, decided: Decision) -> bool:
+        """Say when and where jobs with deadlines are expected to start; whether there is more to say."""
+        told = 0
+        for uid, (reason, new) in decided.waits.items():
+            record = self._record(uid)
+            if record is None or uid not in self._index.promised:
+                continue
+            job = self._index.job(record)
+            if job.status.reason == reason and not is_news(job.status.plan, new):
+                continue
+            if told == TOLD_AT_ONCE:
+                return True
+            told += 1
+            try:
+                await self._writer.status(record, lifecycle.planned(job, reason, new))
+            except (Conflict, NotFound):
+                continue
+            self._say_plan(job, reason, new)
+        return False
+
+    def _say_plan(self, job: Job, reason: str, new: PlanStatus) -> None:
+        if job.status.reason != reason:
+            self._recorder.say(job, reason, new.message, warning=reason == "NoSiteFits")
 
     def _untold(self, made: Plan) -> Iterator[tuple[Record, Verdict]]:
         for demand, verdict in made.verdicts.items():
@@ -156,27 +215,14 @@ class Placer:
 
     def _view(self, site: Site) -> SiteView:
         engine = self._engines.find(site.name)
-        closed = None
-        if site.metadata.deletion_timestamp:
-            closed = "it is being removed"
-        elif not site.spec.enabled:
-            closed = "it is disabled"
-        elif engine is None or site.status.phase is not SitePhase.READY:
-            closed = f"it is not ready ({site.status.message or 'not connected yet'})"
-        capacity = site.status.capacity
-        room = Room()
-        if capacity is not None:
-            room = Room(int(capacity.cpus * 1000), capacity.memory_bytes, tuple(sorted(capacity.devices.items())))
-        able = engine.capabilities if engine else None
-        return SiteView(
-            name=site.name,
-            attributes=site.attributes,
-            capacity=room,
-            closed=closed,
-            queues=bool(able and able.queues),
-            multi_node=bool(able and able.multi_node),
-            images=bool(able and able.images),
-        )
+        return site_view(site, engine.capabilities if engine else None, connected=engine is not None)
+
+    def _tariffs(self) -> dict[str, Tariff]:
+        """Prices, looked up only for jobs whose deadlines make them matter."""
+        if not self._index.promised:
+            return {}
+        classes = {record.key.name: DeviceClass.model_validate(record.obj) for record in self._classes.all()}
+        return {record.key.name: tariff_of(Site.model_validate(record.obj), classes) for record in self._sites.all()}
 
     def _tenant_specs(self) -> dict[str, TenantSpec]:
         return {record.key.name: Tenant.model_validate(record.obj).spec for record in self._tenants.all()}

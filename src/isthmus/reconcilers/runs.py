@@ -15,6 +15,10 @@ def run_of(job: Job, tenant: Tenant | None) -> Run:
     if index is not None:
         env["ISTHMUS_ARRAY_INDEX"] = index
     env["ISTHMUS_ATTEMPT"] = str(job.status.attempt)
+    devices = {device.class_: device.count * resources.tasks for device in resources.devices}
+    if chosen := job.status.chosen:
+        devices[chosen.class_] = chosen.count * resources.tasks
+        env |= {"ISTHMUS_DEVICE": chosen.class_, "ISTHMUS_DEVICE_COUNT": str(chosen.count)}
     return Run(
         id=job.run_id,
         namespace=job.namespace,
@@ -30,7 +34,7 @@ def run_of(job: Job, tenant: Tenant | None) -> Run:
         time_limit=resources.seconds,
         nodes=resources.nodes,
         tasks=resources.tasks,
-        devices={device.class_: device.count * resources.tasks for device in resources.devices},
+        devices=devices,
         priority=spec.priority,
         account=_account(tenant),
         slurm=spec.slurm or SlurmOptions(),

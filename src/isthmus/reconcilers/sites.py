@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus._kit.durations import parse_duration
-from isthmus.engines.base import Engine, Inventory
+from isthmus.engines.base import Capabilities, Engine, Inventory
 from isthmus.errors import IsthmusError
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import uid_of_run
@@ -108,7 +108,7 @@ class SiteReconciler:
         except IsthmusError as error:
             await self._note(record, site, unreachable(site, error.message, self._now()))
             return Result(requeue_after=min(5.0, parse_duration(site.spec.probe_interval)))
-        await self._note(record, site, reachable(site, inventory, self._now()))
+        await self._note(record, site, reachable(site, inventory, self._now(), abilities(engine.capabilities)))
         return Result(requeue_after=parse_duration(site.spec.probe_interval))
 
     async def close(self) -> None:
@@ -178,7 +178,19 @@ class SiteReconciler:
         return [DeviceClass.model_validate(record.obj) for record in self._classes.all()]
 
 
-def reachable(site: Site, inventory: Inventory, now: datetime) -> SiteStatus:
+def abilities(able: Capabilities) -> list[str]:
+    """What an engine can do by itself, in words that the site's status keeps."""
+    words = {"images": able.images, "multi-node": able.multi_node, "queues": able.queues}
+    return [word for word, can in words.items() if can]
+
+
+def capabilities(site: Site) -> Capabilities:
+    """The same, read back: for those who have no engine at hand."""
+    able = site.status.abilities
+    return Capabilities(queues="queues" in able, multi_node="multi-node" in able, images="images" in able)
+
+
+def reachable(site: Site, inventory: Inventory, now: datetime, able: Sequence[str] = ()) -> SiteStatus:
     """The status of a site that answered: pure."""
     phase = SitePhase.READY if site.spec.enabled else SitePhase.DISABLED
     return SiteStatus(
@@ -188,6 +200,7 @@ def reachable(site: Site, inventory: Inventory, now: datetime) -> SiteStatus:
         nodes=list(inventory.nodes),
         queues=list(inventory.queues),
         features=dict(inventory.features),
+        abilities=list(able),
         probed_at=timestamp(now),
         conditions=_conditions(site, ConditionStatus.TRUE, "", now),
         observed_generation=site.metadata.generation,

@@ -37,7 +37,7 @@ class Sweeper:
         """Go through all tenants once; how many contents were removed."""
         trees: dict[str, set[str]] = defaultdict(set)
         for record in self._jobs.all():
-            for part, field in (("spec", "files"), ("status", "outputs")):
+            for part, field in (("spec", "files"), ("status", "outputs"), ("status", "checkpoint")):
                 if named := record.obj[part].get(field):
                     trees[record.key.namespace].add(named["tree"])
         removed = 0

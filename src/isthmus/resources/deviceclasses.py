@@ -54,6 +54,9 @@ class DeviceClassSpec(Model):
     architecture: str = ""
     description: str = ""
     power: PowerModel | None = None
+    price_per_hour: float | None = Field(
+        default=None, ge=0, le=1_000_000, description="of one unit, where a site does not say"
+    )
     local: LocalDevice | None = None
     slurm: SlurmDevice | None = None
     kubernetes: KubernetesDevice | None = None

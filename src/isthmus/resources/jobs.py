@@ -1,13 +1,14 @@
 """Job: work that runs to completion, once per try, anywhere.
 
 The spec says what is wanted and never which engine does it. The status says what was seen. After a job is
-accepted only `intent`, `priority`, `deadline`, `retries` and `ttlAfterFinished` may change: the rest has been
-promised to an engine.
+accepted only `intent`, `priority`, `deadline`, `lateCostPerHour`, `retries` and `ttlAfterFinished` may change: the
+rest has been promised to an engine.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from isthmus._kit.quantities import parse_bytes, parse_cpus
 from .expressions import parse_expression
 from .fields import Cpus, Duration, Memory
 from .meta import Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
+from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .states import JobPhase
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
@@ -26,7 +28,7 @@ Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ARRAY_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 MAX_ARRAY = 100_000
-MUTABLE = frozenset({"intent", "priority", "deadline", "retries", "ttlAfterFinished"})
+MUTABLE = frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"})
 
 # Labels and a finalizer that the platform itself puts on jobs.
 ARRAY_LABEL = "isthmus.dev/array"
@@ -94,6 +96,9 @@ class Resources(Model):
     cpus: Cpus = "1"
     memory: Memory | None = Field(default=None, description="limit and reservation; none means the site's default")
     devices: list[DeviceRequest] = Field(default_factory=list, max_length=16)
+    any_of: list[DeviceChoice] | None = Field(
+        default=None, max_length=16, description="one of these besides; the deadline and the prices decide which"
+    )
     nodes: int = Field(default=1, ge=1, le=100_000)
     tasks: int = Field(default=1, ge=1, le=1_000_000)
     time_limit: Duration | None = Field(default=None, description="the job is ended after this long")
@@ -105,6 +110,21 @@ class Resources(Model):
         if len(set(names)) != len(names):
             raise ValueError("names a class twice; add the counts up")
         return devices
+
+    @field_validator("any_of")
+    @classmethod
+    def _distinct(cls, choices: list[DeviceChoice] | None) -> list[DeviceChoice] | None:
+        names = [choice.class_ for choice in choices or ()]
+        if len(set(names)) != len(names):
+            raise ValueError("names a class twice; put its counts into one list")
+        return choices or None
+
+    @model_validator(mode="after")
+    def _apart(self) -> Resources:
+        both = {device.class_ for device in self.devices} & {choice.class_ for choice in self.any_of or ()}
+        if both:
+            raise ValueError(f"names {', '.join(sorted(both))} in devices and in anyOf; choose one of them")
+        return self
 
     @property
     def milli_cpus(self) -> int:
@@ -222,6 +242,16 @@ class JobSpec(Model):
     dependencies: list[Dependency] = Field(default_factory=list, max_length=1024)
     retries: Retries = Field(default_factory=Retries)
     deadline: Time | None = Field(default=None, description="when the result is wanted")
+    late_cost_per_hour: float | None = Field(
+        default=None, ge=0, le=1_000_000, description="what an hour after the deadline costs; none means 36"
+    )
+    saving: Saving | None = Field(default=None, description="what to save beside being in time; none means Cost")
+    profile: list[ProfileEntry] | None = Field(
+        default=None, max_length=256, description="expected run times; past runs of the same work are believed more"
+    )
+    restartable: Restartable | None = Field(
+        default=None, description="may be stopped for others and go on later; {} is enough to say so"
+    )
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="higher goes first")
     placement: Placement = Field(default_factory=Placement)
     slurm: SlurmOptions | None = None
@@ -234,6 +264,13 @@ class JobSpec(Model):
             raise ValueError("give exactly one of command (a list of words) and script (a text)")
         if self.command is not None and self.args:
             raise ValueError("args belong to a script; append them to command")
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_promised(self) -> JobSpec:
+        if self.resources.any_of and self.deadline is None:
+            raise ValueError("resources.anyOf needs a deadline: without one there is nothing to choose by")
+        check_profile(self.profile or (), self.resources)
         return self
 
     @field_validator("command")
@@ -277,6 +314,23 @@ class JobSpec(Model):
         return dependencies
 
 
+def check_profile(profile: Sequence[ProfileEntry], resources: Resources) -> None:
+    """Refuse a profile that contradicts itself or what the job asks for."""
+    choices = [choice.class_ for choice in resources.any_of or ()]
+    may = choices or [device.class_ for device in resources.devices]
+    seen: dict[tuple[str | None, int], str] = {}
+    for entry in profile:
+        key = (entry.class_, entry.count)
+        title = f"{entry.count} {entry.class_}" if entry.class_ else "what it asks for"
+        if seen.setdefault(key, entry.duration) != entry.duration:
+            raise ValueError(f"profile contradicts itself: {seen[key]} and {entry.duration} for {title}")
+        if entry.class_ is not None and entry.class_ not in may:
+            known = ", ".join(may) or "no device"
+            raise ValueError(f"profile names {entry.class_}, but the job may use {known}; add it to resources.anyOf")
+        if entry.class_ is None and choices:
+            raise ValueError("profile has an entry without class, but anyOf lets the job use several; name the class")
+
+
 class Usage(Model):
     """What the run used. `energySource` says how the energy is known: rapl, hwmon, engine, or estimated."""
 
@@ -315,6 +369,7 @@ class Try(Model):
     reason: str | None = None
     exit_code: int | None = None
     signal: str | None = None
+    chosen: DeviceChosen | None = None
 
 
 class ArrayStatus(Model):
@@ -338,6 +393,11 @@ class JobStatus(Model):
     site: str | None = None
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")
     devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
+    chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
+    plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")
+    preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
+    progress: float | None = Field(default=None, description="share of the work that earlier tries did and kept")
+    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier try kept")
     submitted_at: Time | None = None
     placed_at: Time | None = None
     started_at: Time | None = None

@@ -20,6 +20,7 @@ from .events import Event
 from .jobs import Job
 from .leases import Lease
 from .meta import GROUP, VERSION
+from .profiles import Profile
 from .sites import Site
 from .tenants import Tenant
 from .tokens import Token
@@ -219,8 +220,18 @@ LEASE = Kind(
     served=False,
     description="Who leads.",
 )
+PROFILE = Kind(
+    "Profile",
+    "profiles",
+    Profile,
+    namespaced=True,
+    has_status=False,
+    categories=(),
+    served=False,
+    description="How long past runs of a workload took.",
+)
 
-KINDS: Mapping[str, Kind] = {k.name: k for k in (JOB, SITE, DEVICE_CLASS, TENANT, TOKEN, EVENT, LEASE)}
+KINDS: Mapping[str, Kind] = {k.name: k for k in (JOB, SITE, DEVICE_CLASS, TENANT, TOKEN, EVENT, LEASE, PROFILE)}
 
 
 def kind_named(word: str) -> Kind:

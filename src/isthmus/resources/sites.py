@@ -129,6 +129,23 @@ class SlurmSite(Model):
         return self
 
 
+class Prices(Model):
+    """What an hour of use costs, in whatever currency the institute counts in."""
+
+    cpu: float = Field(default=0, ge=0, description="of one cpu")
+    devices: dict[ShortName, float] = Field(
+        default_factory=dict, description="of one device of each class; none means what the class says"
+    )
+
+    @field_validator("devices")
+    @classmethod
+    def _prices(cls, prices: dict[str, float]) -> dict[str, float]:
+        for name, price in prices.items():
+            if not 0 <= price <= 1_000_000:
+                raise ValueError(f"{name}: must be between 0 and 1000000 per hour")
+        return prices
+
+
 class SiteSpec(Model):
     """What is wanted."""
 
@@ -137,6 +154,7 @@ class SiteSpec(Model):
     local: LocalSite | None = None
     slurm: SlurmSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
+    prices: Prices | None = Field(default=None, description="per hour; jobs with deadlines go where it costs least")
     probe_interval: Duration = "30s"
 
     @model_validator(mode="before")
@@ -190,6 +208,7 @@ class SiteStatus(Model):
     nodes: list[SiteNode] = Field(default_factory=list)
     queues: list[SiteQueue] = Field(default_factory=list)
     features: dict[str, str] = Field(default_factory=dict, description="what the engine can do here, and how")
+    abilities: list[str] = Field(default_factory=list, description="such as images, multi-node, queues")
     probed_at: Time | None = None
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None

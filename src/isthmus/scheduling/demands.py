@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from isthmus.resources.expressions import Expression, parse_expression
 from isthmus.resources.jobs import JobSpec
+from isthmus.resources.plans import DeviceChosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +70,18 @@ def parsed(expression: str) -> Expression:
     return parse_expression(expression)
 
 
-def demand_of(tenant: str, spec: JobSpec) -> Demand:
-    """The demand of a job."""
+def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) -> Demand:
+    """The demand of a job, with what was chosen of its `anyOf`."""
     resources, placement = spec.resources, spec.placement
+    devices = [(d.class_, d.count * resources.tasks) for d in resources.devices]
+    if chosen is not None:
+        devices.append((chosen.class_, chosen.count * resources.tasks))
     return Demand(
         tenant=tenant,
         room=Room(
             resources.milli_cpus,
             resources.memory_bytes,
-            tuple(sorted((d.class_, d.count * resources.tasks) for d in resources.devices)),
+            tuple(sorted(devices)),
         ),
         nodes=resources.nodes,
         image=spec.image is not None,

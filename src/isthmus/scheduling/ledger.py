@@ -7,6 +7,7 @@ holds nothing that could not be made again from the jobs themselves.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .demands import Demand, Room
@@ -109,6 +110,15 @@ class Ledger:
     def at(self, site: str) -> list[str]:
         """The jobs that take room at a site, by uid. Looks at all: for rare occasions."""
         return [e.uid for e in self._entries.values() if isinstance(e, Occupying) and e.site == site]
+
+    def occupying(self) -> Iterator[Occupying]:
+        """All jobs that take room."""
+        return (entry for entry in self._entries.values() if isinstance(entry, Occupying))
+
+    def occupied_by(self, uid: str) -> Occupying | None:
+        """The room that a job takes."""
+        entry = self._entries.get(uid)
+        return entry if isinstance(entry, Occupying) else None
 
     def used(self, tenant: str) -> Room:
         """What a tenant takes, over all sites."""

@@ -33,6 +33,8 @@ class SiteView:
     """Keeps its own queue: work may be sent beyond the room it has."""
     multi_node: bool = False
     images: bool = False
+    largest: tuple[tuple[str, int], ...] = ()
+    """The most devices of each class that one machine has, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,22 @@ class Plan:
     verdicts: dict[Demand, Verdict] = field(default_factory=dict)
 
 
-def plan(ledger: Ledger, sites: Sequence[SiteView], tenants: Mapping[str, TenantSpec], *, limit: int = 1000) -> Plan:
-    """Place as many waiting jobs as fit, at most `limit`."""
+def plan(
+    ledger: Ledger,
+    sites: Sequence[SiteView],
+    tenants: Mapping[str, TenantSpec],
+    *,
+    limit: int = 1000,
+    held: Mapping[str, Room] | None = None,
+    budgets: Budgets | None = None,
+) -> Plan:
+    """Place as many waiting jobs as fit, at most `limit`. What is held at a site is not given to anybody."""
     result = Plan()
     free = {site.name: site.capacity.plus(ledger.taken(site.name), -1) for site in sites}
-    budget = _Budgets(ledger, tenants)
+    for name, room in (held or {}).items():
+        if name in free:
+            free[name] = free[name].plus(room, -1)
+    budget = budgets or Budgets(ledger, tenants)
     heads = [(queue[0], index, demand) for index, (demand, queue) in enumerate(ledger.queues.items())]
     heapq.heapify(heads)
     at: dict[Demand, int] = {}
@@ -76,7 +89,7 @@ def plan(ledger: Ledger, sites: Sequence[SiteView], tenants: Mapping[str, Tenant
         over = budget.exceeded(demand)
         if site is None or over:
             heapq.heappop(heads)
-            result.verdicts[demand] = _why_waiting(demand, suitable[demand], sites, tenants.get(demand.tenant), over)
+            result.verdicts[demand] = why_waiting(demand, suitable[demand], sites, tenants.get(demand.tenant), over)
             if not over:
                 _reserve(demand, suitable[demand], free)
             continue
@@ -150,15 +163,18 @@ def _reserve(demand: Demand, sites: Sequence[SiteView], free: dict[str, Room]) -
     if not sites:
         return
     site = min(sites, key=lambda s: (len(free[s.name].lacks(demand.room)), s.name))
-    lacking = set(free[site.name].lacks(demand.room))
+    free[site.name] = free[site.name].plus(to_hold(demand.room, free[site.name]), -1)
+
+
+def to_hold(wanted: Room, free: Room) -> Room:
+    """What must be kept for a job that waits: all of it, or only the devices if nothing else is short."""
+    lacking = set(free.lacks(wanted))
     if lacking & {"cpus", "memory"}:
-        held = demand.room
-    else:
-        held = Room(devices=tuple((name, count) for name, count in demand.room.devices if name in lacking))
-    free[site.name] = free[site.name].plus(held, -1)
+        return wanted
+    return Room(devices=tuple((name, count) for name, count in wanted.devices if name in lacking))
 
 
-class _Budgets:
+class Budgets:
     """What each tenant may still take."""
 
     def __init__(self, ledger: Ledger, tenants: Mapping[str, TenantSpec]) -> None:
@@ -166,6 +182,7 @@ class _Budgets:
         self._extra: dict[str, tuple[Room, int]] = {}
 
     def take(self, demand: Demand) -> None:
+        """One more job of the demand was given a site."""
         room, count = self._extra.get(demand.tenant, (Room(), 0))
         self._extra[demand.tenant] = (room.plus(demand.room), count + 1)
 
@@ -194,13 +211,14 @@ def _quota_broken(quota: Quota, used: Room, jobs: int, wanted: Room | None = Non
     return next((f"{quota.devices[name]} {name}" for name in named if used.of(name) > quota.devices[name]), None)
 
 
-def _why_waiting(
+def why_waiting(
     demand: Demand,
     suitable: Sequence[SiteView],
     sites: Sequence[SiteView],
     tenant: TenantSpec | None,
     over: str | None,
 ) -> Verdict:
+    """What the jobs of a demand are told that found no room."""
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:

@@ -17,11 +17,14 @@ from isthmus.reconcilers.engine_room import EngineRoom
 from isthmus.reconcilers.job_index import JobIndex
 from isthmus.reconcilers.jobs import JobReconciler
 from isthmus.reconcilers.placing import Placer
+from isthmus.reconcilers.planning import DeadlinePlanner
+from isthmus.reconcilers.profiling import ProfileKeeper
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.sites import MakeEngine, SiteReconciler
+from isthmus.reconcilers.surveying import Surveyor
 from isthmus.reconcilers.sweeping import Sweeper
 from isthmus.reconcilers.tenants import TenantReconciler
-from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
+from isthmus.resources.kinds import DEVICE_CLASS, JOB, PROFILE, SITE, TENANT
 from isthmus.runtime.controllers import Controller
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
@@ -50,9 +53,12 @@ class ControlPlane:
         self._recorder = Recorder(store)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
+        self._past_runs = Informer(store, PROFILE)
+        self._profiles = ProfileKeeper(store, self._past_runs, self._tenants, leadership)
+        surveyor = Surveyor(index, lambda uid: self._job_record(index, uid), self._profiles.past)
         jobs = JobReconciler(
             jobs=self._jobs, tenants=self._tenants, index=index, engines=engines, blobs=blobs,
-            recorder=self._recorder, now=now, **shared,
+            recorder=self._recorder, profiles=self._profiles, now=now, **shared,
         )  # fmt: skip
         self._site_reconciler = SiteReconciler(
             sites=self._sites, classes=self._classes, index=index, engines=engines, make_engine=make_engine,
@@ -61,8 +67,9 @@ class ControlPlane:
         tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, **shared)
         classes = DeviceClassReconciler(classes=self._classes, sites=self._sites, **shared)
         self._placer = Placer(
-            jobs=self._jobs, sites=self._sites, tenants=self._tenants, index=index, engines=engines,
-            recorder=self._recorder, wake=self._wake, now=now, **shared,
+            jobs=self._jobs, sites=self._sites, classes=self._classes, tenants=self._tenants, index=index,
+            planner=DeadlinePlanner(index, surveyor, now), engines=engines, recorder=self._recorder, wake=self._wake,
+            now=now, **shared,
         )  # fmt: skip
         self._sweeper = Sweeper(self._jobs, self._tenants, blobs, leadership)
         self._job_controller = Controller("jobs", jobs.reconcile, workers=workers)
@@ -79,13 +86,19 @@ class ControlPlane:
         try:
             LEADING.set(1)
             async with asyncio.TaskGroup() as group:
-                for informer in (self._tenants, self._classes, self._sites, self._jobs):
+                informers = (self._tenants, self._classes, self._sites, self._past_runs, self._jobs)
+                for informer in informers:
                     group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
-                for informer in (self._tenants, self._classes, self._sites, self._jobs):
+                for informer in informers:
                     await informer.synced()
                 sites = {record.key.name for record in self._sites.all()}
                 self._engines.expect(sites)
-                parts: list[Callable[[], Any]] = [self._recorder.run, self._placer.run, self._sweeper.run]
+                parts: list[Callable[[], Any]] = [
+                    self._recorder.run,
+                    self._placer.run,
+                    self._sweeper.run,
+                    self._profiles.run,
+                ]
                 parts += [c.run for c in (self._site_controller, self._tenant_controller, self._class_controller)]
                 for part in parts:
                     group.create_task(part())
@@ -94,6 +107,10 @@ class ControlPlane:
         finally:
             LEADING.set(0)
             await asyncio.shield(self._site_reconciler.close())
+
+    def _job_record(self, index: JobIndex, uid: str) -> Record | None:
+        key = index.keys.get(uid)
+        return self._jobs.get(key) if key else None
 
     def _look_at_job(self, key: Key) -> None:
         self._job_controller.queue.add(key)
