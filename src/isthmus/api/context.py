@@ -8,6 +8,7 @@ from typing import Protocol
 from isthmus.engines.base import Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.resources.jobs import Job
+from isthmus.resources.plans import PlanStatus
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Store
 
@@ -27,6 +28,14 @@ class Logs(Protocol):
 
     async def wait(self, job: Job, attempt: int, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
         """Return when there may be more than `offset`, at the latest after `timeout` seconds."""
+        ...
+
+
+class Plans(Protocol):
+    """What would become of a job."""
+
+    async def plan(self, job: Job) -> PlanStatus:
+        """Where it would go, when it would end and what it would cost; raises Conflict for one that is over."""
         ...
 
 
@@ -53,3 +62,4 @@ class Context:
     limits: Limits = field(default_factory=Limits)
     lifelines: Lifelines = field(default_factory=Lifelines)
     """The open streams. The server calls `lifelines.close()` when it stops, before it waits for requests."""
+    plans: Plans | None = None

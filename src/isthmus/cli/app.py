@@ -29,6 +29,7 @@ COMMANDS = {
     "login": Home("login", "login"),
     "run": Home("run", "run"),
     "submit": Home("submit", "submit"),
+    "plan": Home("plan", "plan"),
     "jobs": Home("jobs", "jobs"),
     "job": Home("jobs", "job"),
     "logs": Home("logs", "logs"),

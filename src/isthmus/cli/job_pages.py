@@ -9,6 +9,7 @@ from isthmus._kit.durations import format_duration
 from isthmus.client.requests import Object
 
 from .columns import command, ending, run_time
+from .plan_pages import plan_page
 from .tables import PHASE_COLOURS, age, counted, one_line, size
 
 _ANSI = {"green": "32", "cyan": "36", "blue": "34", "yellow": "33", "red": "31", "magenta": "35"}
@@ -18,6 +19,8 @@ _MANY = 20
 def page(job: Object, events: list[Object], outputs: list[Object]) -> str:
     """The whole page."""
     lines = [f"{title + ':':<12}{one_line(value)}" for title, value in _facts(job) if value]
+    if plan := (job.get("status") or {}).get("plan"):
+        lines += ["", f"Plan (made {plan['decidedAt']}):", *plan_page(plan, "  ").splitlines()]
     lines += _section("Output files", (_output(file) for file in outputs[:_MANY]))
     if len(outputs) > _MANY:
         lines.append(f"  … and {len(outputs) - _MANY} more")
@@ -38,6 +41,8 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Site", str(status.get("site") or "")
     yield "Engine id", str(status.get("engineId") or "")
     yield "Devices", ", ".join(f"{c}: {' '.join(units)}" for c, units in (status.get("devices") or {}).items())
+    if status.get("progress"):
+        yield "Progress", f"{status['progress']:.0%} kept from earlier tries"
     yield "Array", _array(status.get("array") or {})
     yield "Waits for", ", ".join(f"{d['job']} {d.get('condition', '')}".strip() for d in spec.get("dependencies") or ())
     yield "Try", _attempt(spec, status)
@@ -51,6 +56,9 @@ def _wants(spec: Object) -> str:
     parts = [counted(resources.get("cpus", "1"), "cpu")]
     parts += [f"{resources['memory']} memory"] if resources.get("memory") else []
     parts += [f"{d.get('count', 1)} {d['class']}" for d in resources.get("devices") or ()]
+    choices = resources.get("anyOf") or ()
+    if choices:
+        parts.append(" or ".join(f"{'/'.join(map(str, c.get('counts') or [1]))} {c['class']}" for c in choices))
     parts += [f"{resources['tasks']} tasks"] if resources.get("tasks", 1) != 1 else []
     parts += [f"{resources['nodes']} nodes"] if resources.get("nodes", 1) != 1 else []
     parts += [f"at most {resources['timeLimit']}"] if resources.get("timeLimit") else []
@@ -70,6 +78,9 @@ def _array(array: Object) -> str:
 
 def _attempt(spec: Object, status: Object) -> str:
     limit = (spec.get("retries") or {}).get("limit") or 0
+    stops = sum(past.get("reason") in ("Preempted", "NodeLost") for past in status.get("tries") or ())
+    if stops and spec.get("restartable") is not None:
+        return f"{(status.get('attempt') or 0) + 1}; stopped {counted(stops, 'time')} for others"
     return f"{(status.get('attempt') or 0) + 1} of at most {limit + 1}" if limit else ""
 
 

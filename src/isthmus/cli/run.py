@@ -47,6 +47,24 @@ def run(
     retries: Annotated[int | None, typer.Option(min=0, help="Try again so often.", show_default="0")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first.", show_default="0")] = None,
     deadline: Annotated[str | None, typer.Option(help="When the result is wanted: a time, or 2h from now.")] = None,
+    late_cost: Annotated[float | None, typer.Option(min=0, help="What an hour late costs.", show_default="36")] = None,
+    any_device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS[:N,N]",
+            help="One of these boards, whichever serves the deadline best.",
+            autocompletion=complete_devices,
+        ),
+    ] = None,
+    expect: Annotated[
+        list[str] | None, typer.Option(metavar="[CLASS:N=]TIME", help="How long it takes: 1h, gpu:2=40m.")
+    ] = None,
+    restartable: Annotated[
+        bool, typer.Option("--restartable", help="May be stopped for others and go on later.")
+    ] = False,
+    state: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Files that it finds again when it goes on.")
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option("--keep", "--output-files", metavar="PATTERN", help="Files to bring back at the end."),
@@ -74,6 +92,7 @@ def run(
       isthmus run --where 'location == IT and price < 2' job.sh
       isthmus run --array 0-9%3 --keep out.csv -- python sweep.py    brings 0/out.csv, 1/out.csv, …
       isthmus run --detach -o json -- python train.py
+      isthmus run --any-device gpu:1,2 --any-device akida --deadline 2h -- python train.py
       isthmus run --after train:succeeded -- python report.py
 
     Ctrl-C asks whether to detach or to cancel; twice cancels. Without a terminal it cancels, as does SIGTERM. A
@@ -105,6 +124,11 @@ def run(
         retries=retries,
         priority=priority,
         deadline=deadline,
+        late_cost=late_cost,
+        any_device=tuple(any_device or ()),
+        expect=tuple(expect or ()),
+        restartable=restartable,
+        state=tuple(state or ()),
         keep=tuple(keep or ()),
         detach=detach,
         quiet=quiet,

@@ -33,6 +33,11 @@ class RunOptions(NamedTuple):
     retries: int | None = None
     priority: int | None = None
     deadline: str | None = None
+    late_cost: float | None = None
+    any_device: tuple[str, ...] = ()
+    expect: tuple[str, ...] = ()
+    restartable: bool = False
+    state: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     detach: bool = False
     quiet: bool = False
@@ -65,6 +70,11 @@ FLAGS = {
     "--retries": "retries",
     "--priority": "priority",
     "--deadline": "deadline",
+    "--late-cost": "late_cost",
+    "--any-device": "any_device",
+    "--expect": "expect",
+    "--restartable": "restartable",
+    "--state": "state",
     "--keep": "keep",
     "--output-files": "keep",
     "--detach": "detach",
@@ -78,8 +88,8 @@ FLAGS = {
     "--output": "output",
     "-o": "output",
 }
-_SWITCHES = frozenset({"no_files", "detach", "quiet"})
-_MANY = frozenset({"device", "site", "env", "after", "keep"})
+_SWITCHES = frozenset({"no_files", "restartable", "detach", "quiet"})
+_MANY = frozenset({"device", "any_device", "expect", "state", "site", "env", "after", "keep"})
 FORMATS = frozenset({"table", "wide", "json", "yaml", "name"})
 _NUMBERS = frozenset({"nodes", "tasks", "retries", "priority"})
 
@@ -112,6 +122,8 @@ def read_words(words: Sequence[str]) -> RunOptions | None:
             if not value.isdigit():
                 return None
             found[field] = int(value)
+        elif field == "late_cost":
+            return None  # a number with a point: Typer reads it
         elif field == "output" and value not in FORMATS:
             return None
         elif field in _MANY:

@@ -33,7 +33,7 @@ from .flows import Flow, Pause, Step
 from .folders import Limits, Notice, Progress, read_folder, tell_left_out
 from .following import Lines, LogCursor, WatchCursor, WatchEvent
 from .handles import JobFacts
-from .jobs import JobOptions, job_manifest
+from .jobs import JobOptions, job_manifest, question
 from .kubeconfigs import Access
 from .places import JOBS, place_of
 from .requests import Body, Object, Request
@@ -246,6 +246,19 @@ class AsyncClient:
 
     async def _intend(self, intent: str, name: str, namespace: str | None) -> AsyncJobHandle:
         return AsyncJobHandle(self, await self.patch("jobs", name, {"spec": {"intent": intent}}, namespace=namespace))
+
+    async def plan(
+        self,
+        job: Mapping[str, Any] | str,
+        *,
+        deadline: str | None = None,
+        late_cost_per_hour: float | None = None,
+        namespace: str | None = None,
+    ) -> Object:
+        """What would become of a job: a manifest, or the name of one that there is, perhaps with another deadline."""
+        home = namespace or await self.namespace()
+        answer = await self.ask(requests.plan(home, question(job, deadline, late_cost_per_hour)))
+        return dict(answer["status"])
 
     async def outputs(self, name: str, *, namespace: str | None = None) -> Object:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""

@@ -44,6 +44,16 @@ class JobOptions(TypedDict, total=False):
     retries: int | None
     priority: int | None
     deadline: str | None
+    late_cost_per_hour: float | None
+    """What an hour after the deadline costs."""
+    any_devices: Sequence[str]
+    """One of these, whichever serves the deadline best: `gpu:1,2,4`, `akida`."""
+    expect: Sequence[str]
+    """How long it takes: `1h`, or on certain devices `gpu:2=40m`."""
+    restartable: bool
+    """May be stopped for others and go on later."""
+    state: Sequence[str]
+    """Patterns of files that a restartable job finds again when it goes on, such as `state/*`."""
     sites: Sequence[str]
     where: str | None
     """Over the labels of sites: `location == IT and price < 2`."""
@@ -74,13 +84,28 @@ def job_manifest(
     spec["retries"] = {"limit": options["retries"]} if options.get("retries") else None
     spec["priority"] = options.get("priority")
     spec["deadline"] = options.get("deadline")
+    spec["lateCostPerHour"] = options.get("late_cost_per_hour")
+    spec["profile"] = [expectation(text) for text in options.get("expect") or ()]
     spec["placement"] = _set({"sites": list(options.get("sites") or ()), "expression": options.get("where")})
     spec["ttlAfterFinished"] = options.get("ttl")
+    spec = _set(spec)
+    if options.get("restartable") or options.get("state"):
+        spec["restartable"] = _set({"keep": list(options.get("state") or ())})
     name = options.get("name")
     meta: Object = {"name": name} if name else {"generateName": f"{name_for(words, script)}-"}
     if labels := options.get("labels"):
         meta["labels"] = dict(labels)
-    return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": _set(spec)}
+    return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def question(job: Mapping[str, Any] | str, deadline: str | None, late_cost_per_hour: float | None) -> Object:
+    """What is asked about a job: one by its name, or one that is not there yet by its manifest."""
+    what: Object = {"job": job} if isinstance(job, str) else {"template": job.get("spec") or {}}
+    return (
+        what
+        | _set({"deadline": deadline})
+        | ({} if late_cost_per_hour is None else {"lateCostPerHour": late_cost_per_hour})
+    )
 
 
 def name_for(words: Sequence[str], script: str | None = None) -> str:
@@ -110,6 +135,7 @@ def _resources(options: JobOptions) -> Object:
             "cpus": None if cpus is None else str(cpus),
             "memory": options.get("memory"),
             "devices": devices_of(options.get("devices") or ()),
+            "anyOf": [any_device(text) for text in options.get("any_devices") or ()],
             "nodes": options.get("nodes"),
             "tasks": options.get("tasks"),
             "timeLimit": options.get("time_limit"),
@@ -128,6 +154,23 @@ def devices_of(devices: Mapping[str, int] | Sequence[str]) -> list[Object]:
             raise Invalid(f"device {text!r} cannot be read; write akida, or akida:2 for two of them")
         found.append({"class": name, "count": int(count or 1)})
     return found
+
+
+def any_device(text: str) -> Object:
+    """`gpu:1,2,4` becomes a choice of one, two or four units of class gpu."""
+    name, colon, counts = text.partition(":")
+    if not name or (colon and not all(part.isdigit() for part in counts.split(","))):
+        raise Invalid(f"device {text!r} cannot be read; write gpu, or gpu:1,2,4 for the numbers it can use")
+    return {"class": name, "counts": [int(part) for part in (counts or "1").split(",")]}
+
+
+def expectation(text: str) -> Object:
+    """`1h`, or `gpu:2=40m` for the run time on two units of class gpu."""
+    where, equals, duration = text.rpartition("=")
+    name, colon, count = where.partition(":")
+    if (equals and not name) or (colon and not count.isdigit()) or not duration:
+        raise Invalid(f"run time {text!r} cannot be read; write 1h, or gpu:2=40m for certain devices")
+    return {"duration": duration} | ({"class": name, "count": int(count or 1)} if name else {})
 
 
 def _array(text: str | None) -> Object | None:

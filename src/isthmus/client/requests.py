@@ -161,6 +161,12 @@ def log(
     return Request("GET", path_of(JOBS, namespace, name, "log"), query, repeatable=True)
 
 
+def plan(namespace: str, question: Mapping[str, Any]) -> Request:
+    """What would become of a job; nothing changes, so it may be asked again."""
+    body = encode({"apiVersion": "isthmus.dev/v1", "kind": "Plan", "spec": question})
+    return Request("POST", f"{JOBS.root}/namespaces/{_segment(namespace)}/plans", (), body, repeatable=True)
+
+
 def missing(namespace: str, digests: Sequence[str]) -> Request:
     """Which contents the server does not have."""
     body = encode({"digests": list(digests)})

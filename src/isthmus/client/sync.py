@@ -28,7 +28,7 @@ from .config import cache_home, find_access
 from .flows import Flow, Pause, Step
 from .following import Lines, LogCursor, WatchCursor, WatchEvent
 from .handles import JobFacts
-from .jobs import JobOptions, job_manifest
+from .jobs import JobOptions, job_manifest, question
 from .kubeconfigs import Access
 from .places import JOBS, place_of
 from .requests import Object, Request
@@ -215,6 +215,19 @@ class Client:
 
     def _intend(self, intent: str, name: str, namespace: str | None) -> JobHandle:
         return JobHandle(self, self.patch("jobs", name, {"spec": {"intent": intent}}, namespace=namespace))
+
+    def plan(
+        self,
+        job: Mapping[str, Any] | str,
+        *,
+        deadline: str | None = None,
+        late_cost_per_hour: float | None = None,
+        namespace: str | None = None,
+    ) -> Object:
+        """What would become of a job: a manifest, or the name of one that there is, perhaps with another deadline."""
+        home = namespace or self.namespace()
+        answer = self.ask(requests.plan(home, question(job, deadline, late_cost_per_hour)))
+        return dict(answer["status"])
 
     def outputs(self, name: str, *, namespace: str | None = None) -> Object:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""

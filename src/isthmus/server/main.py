@@ -48,6 +48,7 @@ from .drivers import Drivers
 from .files import write_private
 from .listening import Listener
 from .logs import EngineLogs
+from .plans import StorePlans
 
 MANY_FILES = 65_536
 
@@ -109,7 +110,7 @@ async def _serve(
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
-    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs)
+    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs, plans=StorePlans(store))
     app = create_app(context, [_authority_route(identity)])
     config = uvicorn.Config(
         app,

@@ -24,6 +24,7 @@ from isthmus.resources.kinds import JOB, TENANT, TOKEN
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.tokens import new_secret
 from isthmus.resources.validation import validate
+from isthmus.server.plans import StorePlans
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Part, Record
 from isthmus.store.sqlite import SqliteStore
@@ -114,7 +115,7 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
     tokens = await _people(store)
     authenticator = Authenticator(store)
     await authenticator.start()
-    context = Context(store, authenticator, blobs, logs, limits or Limits())
+    context = Context(store, authenticator, blobs, logs, limits or Limits(), plans=StorePlans(store))
     app = create_app(context)
     # Named as TCP: only then does asyncio switch Nagle's algorithm off, which costs 40 ms per answer.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

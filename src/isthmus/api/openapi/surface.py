@@ -7,6 +7,7 @@ from typing import Any
 
 from isthmus.api.files import BASE as FILES
 from isthmus.api.outputs import BASE as OUTPUTS
+from isthmus.api.plans import BASE as PLANS
 from isthmus.api.targets import VIEWS
 from isthmus.resources.jobs import DIGEST_PATTERN
 from isthmus.resources.schemas import Schema
@@ -22,6 +23,7 @@ TAGS = {
     "logs": "The output of jobs, live and resumable.",
     "files": "Contents by their digest, and trees of them.",
     "outputs": "What jobs left behind.",
+    "plans": "What if: where a job would go, when it would end, what it would cost.",
     "reviews": "Who am I, and what may I do?",
     "discovery": "Which kinds there are.",
     "server": "Health, version and descriptions.",
@@ -108,6 +110,21 @@ SCHEMAS: Mapping[str, Schema] = {
         spec={"type": "object"},
         status={"type": "object"},
     ),
+    "PlanQuestion": _object(
+        ("spec",),
+        apiVersion={},
+        kind={},
+        metadata={},
+        spec=_object(job=_TEXT, template={"type": "object"}, deadline=_TEXT, lateCostPerHour={"type": "number"}),
+    ),
+    "PlanAnswer": _object(
+        ("apiVersion", "kind", "status"),
+        apiVersion=_TEXT,
+        kind=_TEXT,
+        metadata={"type": "object"},
+        spec={"type": "object"},
+        status=ref("PlanStatus"),
+    ),
     "Discovery": _object(("kind",), kind=_TEXT, apiVersion=_TEXT),
     "Version": _object(("major", "minor", "gitVersion"), major=_TEXT, minor=_TEXT, gitVersion=_TEXT),
 }
@@ -118,6 +135,7 @@ def operations_of_rest() -> Operations:
     yield from _logs()
     yield from _files()
     yield from _outputs()
+    yield from _plans()
     yield from _reviews()
     yield from _discovery()
     yield from _server()
@@ -206,6 +224,13 @@ def _outputs() -> Operations:
     one = f"{OUTPUTS}/{{path}}"
     yield one, "get", _one("outputs", "readOutput", "Read one output", (*where, path), _download())
     yield one, "head", _one("outputs", "headOutput", "Ask for one output", (*where, path), _head())
+
+
+def _plans() -> Operations:
+    responses = {"201": ok("The plan, in its status.", ref("PlanAnswer"))} | errors(WRITE_ERRORS)
+    body = {"required": True, "content": content(ref("PlanQuestion"))}
+    summary = "Ask what would become of a job, or of another deadline; nothing changes"
+    yield PLANS, "post", _one("plans", "createPlan", summary, (NAMESPACE,), responses, requestBody=body)
 
 
 def _reviews() -> Operations:

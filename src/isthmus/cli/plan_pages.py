@@ -1,0 +1,56 @@
+"""A plan on a page: why, and a table of the alternatives with their end, cost and energy. Pure."""
+
+from __future__ import annotations
+
+from isthmus._kit.clock import parse_timestamp
+from isthmus._kit.durations import format_duration
+from isthmus.client.requests import Object
+
+from .tables import one_line, plain_table
+
+_TITLES = ("PLAN", "SITE", "DEVICES", "STARTS", "ENDS", "RUNS", "COST", "ENERGY", "IN TIME", "KNOWN FROM")
+_SOURCES = {"PastRuns": "past runs", "Manifest": "manifest", "Model": "a model", "Assumed": "assumed"}
+_MOST = 12
+
+
+def plan_page(plan: Object, indent: str = "") -> str:
+    """The whole page."""
+    lines = [f"{plan['message'][:1].upper()}{one_line(plan['message'][1:])}."]
+    if plan.get("deadline"):
+        lines.append(f"Deadline: {plan['deadline']}")
+    options = [plan["chosen"]] if plan.get("chosen") else []
+    options += plan.get("alternatives") or []
+    if options:
+        rows = [_row(option, chosen=option is plan.get("chosen")) for option in options[:_MOST]]
+        lines += ["", *plain_table(_TITLES, rows)]
+    if len(options) > _MOST:
+        lines.append(f"… and {len(options) - _MOST} more")
+    if plan.get("leftOut"):
+        lines += ["", "Not considered:", *(f"  {one_line(told)}" for told in plan["leftOut"])]
+    return "".join(f"{indent}{line}".rstrip() + "\n" for line in lines)
+
+
+def _row(option: Object, *, chosen: bool) -> tuple[str, ...]:
+    devices = f"{option.get('count', 0)} {option['class']}" if option.get("class") else "cpus"
+    energy = option.get("energyJoules")
+    late = option.get("lateSeconds") or 0
+    return (
+        "→" if chosen else "",
+        str(option["site"]),
+        devices,
+        _clock(option["startsAt"]),
+        _clock(option["endsAt"]),
+        f"{format_duration(round(option['seconds'], 1))} ±{option['uncertainty']:.0%}",
+        f"{option['cost']:.2f}",
+        "" if energy is None else _joules(energy),
+        "yes" if option.get("meetsDeadline") else f"{format_duration(max(1, round(late)))} late",
+        _SOURCES.get(option["source"], str(option["source"])),
+    )
+
+
+def _clock(text: str) -> str:
+    return parse_timestamp(text).strftime("%m-%d %H:%M:%S")
+
+
+def _joules(joules: float) -> str:
+    return f"{joules / 3.6e6:.2f} kWh" if joules >= 360_000 else f"{joules:.0f} J"
