@@ -8,14 +8,14 @@ from isthmus.client.requests import Object
 
 from .tables import one_line, plain_table
 
-_TITLES = ("PLAN", "SITE", "DEVICES", "STARTS", "ENDS", "RUNS", "COST", "ENERGY", "IN TIME", "KNOWN FROM")
+_TITLES = ("PLAN", "SITE", "DEVICES", "STARTS (UTC)", "ENDS (UTC)", "RUNS", "COST", "ENERGY", "IN TIME", "KNOWN FROM")
 _SOURCES = {"PastRuns": "past runs", "Manifest": "manifest", "Model": "a model", "Assumed": "assumed"}
 _MOST = 12
 
 
 def plan_page(plan: Object, indent: str = "") -> str:
     """The whole page."""
-    lines = [f"{plan['message'][:1].upper()}{one_line(plan['message'][1:])}."]
+    lines = [f"{one_line(plan['message'])}."]
     if plan.get("deadline"):
         lines.append(f"Deadline: {plan['deadline']}")
     options = [plan["chosen"]] if plan.get("chosen") else []
@@ -26,7 +26,7 @@ def plan_page(plan: Object, indent: str = "") -> str:
     if len(options) > _MOST:
         lines.append(f"… and {len(options) - _MOST} more")
     if plan.get("leftOut"):
-        lines += ["", "Not considered:", *(f"  {one_line(told)}" for told in plan["leftOut"])]
+        lines += ["", "Note:", *(f"  {one_line(told)}" for told in plan["leftOut"])]
     return "".join(f"{indent}{line}".rstrip() + "\n" for line in lines)
 
 
@@ -53,4 +53,5 @@ def _clock(text: str) -> str:
 
 
 def _joules(joules: float) -> str:
-    return f"{joules / 3.6e6:.2f} kWh" if joules >= 360_000 else f"{joules:.0f} J"
+    hours = joules / 3600
+    return f"{hours / 1000:.2f} kWh" if hours >= 1000 else f"{hours:.3g} Wh" if hours >= 1 else f"{joules:.3g} J"

@@ -35,6 +35,8 @@ class JobIndex:
         """Jobs with a deadline that are ready: the planner gives them a site, not the queue."""
         self.stoppable: set[str] = set()
         """Restartable jobs that run."""
+        self.movable: set[str] = set()
+        """Those among them that have a deadline: for its sake they may be stopped and go on elsewhere."""
         self._look, self._room_changed = look, room_changed
         self._demands: dict[str, Demand] = {}
         self._specs: dict[str, tuple[int, JobSpec]] = {}
@@ -138,8 +140,10 @@ class JobIndex:
     def _note_stoppable(self, uid: str, obj: dict[str, Any], phase: JobPhase) -> None:
         if phase is JobPhase.RUNNING and obj["spec"].get("restartable") and "preemption" not in obj["status"]:
             self.stoppable.add(uid)
+            (self.movable.add if obj["spec"].get("deadline") else self.movable.discard)(uid)
         else:
             self.stoppable.discard(uid)
+            self.movable.discard(uid)
 
     def _deserves_a_look(
         self, old: Record | None, obj: dict[str, Any], before: JobPhase | None, phase: JobPhase
@@ -165,6 +169,7 @@ class JobIndex:
         self._forget(record.uid)
         self.promised.discard(record.uid)
         self.stoppable.discard(record.uid)
+        self.movable.discard(record.uid)
         self._note_dependencies(record.key, record.obj, present=False)
         self._wake_dependents(record.key)
         if self.ledger.drop(record.uid):

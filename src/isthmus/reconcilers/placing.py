@@ -97,7 +97,7 @@ class Placer:
     async def _woken(self) -> None:
         """Wait until something happened; with jobs that have deadlines, not for ever."""
         try:
-            async with asyncio.timeout(self._decided.again_in if self._index.promised else None):
+            async with asyncio.timeout(self._decided.again_in if self._planner.is_needed else None):
                 await self._wake.wait()
         except TimeoutError:
             pass
@@ -219,7 +219,7 @@ class Placer:
 
     def _tariffs(self) -> dict[str, Tariff]:
         """Prices, looked up only for jobs whose deadlines make them matter."""
-        if not self._index.promised:
+        if not self._planner.is_needed:
             return {}
         classes = {record.key.name: DeviceClass.model_validate(record.obj) for record in self._classes.all()}
         return {record.key.name: tariff_of(Site.model_validate(record.obj), classes) for record in self._sites.all()}

@@ -69,9 +69,14 @@ class DeadlinePlanner:
         self._not_before = 0.0
         self._last: tuple[Outlook, Survey] | None = None
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to plan."""
+        return bool(self._index.promised or self._index.movable)
+
     async def decide(self, ground: Ground, budgets: Budgets) -> Decision:
         """What is to be done now."""
-        if not self._index.promised:
+        if not self.is_needed:
             self._last = None
             return NOTHING
         clock = asyncio.get_running_loop().time

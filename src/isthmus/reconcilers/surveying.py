@@ -88,7 +88,7 @@ class Surveyor:
         for site in ground.sites:
             if not site.closed:
                 lines[site.name] = Timeline(now, site.capacity, taken.get(site.name, ()))
-        holders = tuple(self._holders(ground, now)) if tasks else ()
+        holders = tuple(self._holders(ground, now, without=set(asked))) if tasks or self._index.movable else ()
         situation = Situation(now, lines, tuple(tasks), holders, RESTORE)
         return Survey(situation, ways, {uid: job.spec.deadline for uid, job in {**wanted, **asked}.items()})
 
@@ -128,8 +128,9 @@ class Surveyor:
             return record.version, sorted(runs)[len(runs) // 2]
         return record.version, job.spec.resources.seconds
 
-    def _holders(self, ground: Ground, now: float) -> Iterable[Holder]:
-        for entry in [entry for uid in sorted(self._index.stoppable) if (entry := self._occupying(uid))]:
+    def _holders(self, ground: Ground, now: float, without: set[str]) -> Iterable[Holder]:
+        stoppable = sorted(self._index.stoppable - without)
+        for entry in [entry for uid in stoppable if (entry := self._index.ledger.occupied_by(uid))]:
             job = self._job(entry.uid)
             if job is None or job.spec.restartable is None or _is_spared(job, now):
                 continue
@@ -142,9 +143,6 @@ class Surveyor:
             yield Holder(
                 entry.uid, entry.site, entry.demand.room, end, parse_duration(job.spec.restartable.grace), left, rate
             )
-
-    def _occupying(self, uid: str) -> Occupying | None:
-        return self._index.ledger.occupied_by(uid)
 
 
 def task_of(job: Job, ways: Ways) -> Task:

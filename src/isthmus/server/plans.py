@@ -92,7 +92,8 @@ def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:
         late = max(0.0, end - parse_timestamp(job.spec.deadline).timestamp())
     shifted.late_seconds, shifted.meets_deadline = round(late, 3), late <= 0
     verdict = "meets the deadline" if late <= 0 else f"is expected {late:.0f} s late"
-    told = f"runs at {job.status.site} and {verdict}; a job that runs is not moved for its own deadline"
+    moved = "it may be stopped and moved, since it is restartable" if job.spec.restartable else "it stays where it is"
+    told = f"runs at {job.status.site} and {verdict}" + (f"; {moved}" if late > 0 else "")
     options = [*([other.chosen] if other.chosen else []), *other.alternatives]
     update: dict[str, Any] = {"message": told, "chosen": shifted, "alternatives": options}
     return other.model_copy(update=update)

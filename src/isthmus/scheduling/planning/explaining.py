@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import inf
 
 from isthmus._kit.clock import timestamp
 from isthmus._kit.durations import format_duration
@@ -43,7 +44,9 @@ def named(bid: Bid) -> str:
 
 def _why(task: Task, seat: Seat, now: float) -> str:
     bid = seat.bid
-    if task.deadline <= now:
+    if task.deadline == inf:
+        head = f"{named(bid)} costs least; there is no deadline"
+    elif task.deadline <= now:
         head = f"the deadline has passed; {named(bid)} costs least, every second late counted"
     elif bid.late <= 0:
         cheaper = any(other.price < bid.price - 1e-9 for other in seat.others)

@@ -85,7 +85,7 @@ class Bid:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A running job that makes room for another."""
+    """A running job that makes room for another, or for itself elsewhere."""
 
     uid: str
     benefits: str
@@ -133,10 +133,8 @@ def plan_deadlines(situation: Situation) -> Outlook:
     """The plan that is expected to cost least."""
     pressing = sorted((task for task in situation.tasks if task.ways), key=lambda task: (task.latest(), task.uid))
     tasks, crowded = pressing[:MOST_TASKS], frozenset(task.uid for task in pressing[MOST_TASKS:])
-    if not tasks:
-        return Outlook(crowded=crowded)
     best = min((_draft(situation, order) for order in _orders(situation, tasks)), key=lambda draft: draft.total)
-    best = _improved(situation, best, max(0, _EFFORT // sum(len(task.ways) for task in tasks)))
+    best = _improved(situation, best, max(0, _EFFORT // max(1, sum(len(task.ways) for task in tasks))))
     best = _with_stops(situation, best)
     return Outlook(best.seats, best.stops, best.total, crowded)
 
@@ -234,6 +232,16 @@ def _with_stops(situation: Situation, draft: _Draft) -> _Draft:
             tried = _stopping(situation, draft, task, holders)
             if tried is not None and tried.total < threshold:
                 return tried  # one decision at a time; the next pass sees what came of it
+    return _with_move(situation, draft)
+
+
+def _with_move(situation: Situation, draft: _Draft) -> _Draft:
+    """A running job that would be late may be stopped for its own sake: elsewhere it may still be in time."""
+    for holder in situation.holders:
+        late = max(0.0, holder.end - holder.task.deadline) * holder.task.weight
+        tried = _stopping(situation, draft, None, [holder]) if late > 0 else None
+        if tried is not None and tried.total < draft.total - _WORTH * late:
+            return tried
     return draft
 
 
@@ -260,8 +268,8 @@ def _helps(holder: Holder, way: Way) -> bool:
     )
 
 
-def _stopping(situation: Situation, draft: _Draft, task: Task, holders: Sequence[Holder]) -> _Draft | None:
-    """The plan with these stopped: they take part as jobs that wait, and what they lose is counted."""
+def _stopping(situation: Situation, draft: _Draft, task: Task | None, holders: Sequence[Holder]) -> _Draft | None:
+    """The plan with these stopped, for a task or for their own sake: they wait like others, with what they lose."""
     lines = {name: line.copy() for name, line in situation.sites.items()}
     before = draft.total
     for holder in holders:
@@ -270,13 +278,14 @@ def _stopping(situation: Situation, draft: _Draft, task: Task, holders: Sequence
         before += staying + holder.rate * max(0.0, holder.end - situation.now)
     again = tuple(replace(holder.task, after=situation.now + holder.grace) for holder in holders)
     others = tuple(other for other in draft.order if other is not task)
-    tried = _draft(situation, _Order((task, *others, *again)), lines)
-    if any(holder.uid not in tried.seats for holder in holders) or task.uid not in tried.seats:
+    tried = _draft(situation, _Order((*([task] if task else []), *others, *again)), lines)
+    if any(holder.uid not in tried.seats for holder in holders) or (task and task.uid not in tried.seats):
         return None
     grace = sum(holder.rate * holder.grace for holder in holders)
     seats = {uid: seat for uid, seat in tried.seats.items() if all(uid != holder.uid for holder in holders)}
-    seats[task.uid] = replace(seats[task.uid], stops=True)
-    stops = tuple(Stop(holder.uid, task.uid) for holder in holders)
+    if task is not None:
+        seats[task.uid] = replace(seats[task.uid], stops=True)
+    stops = tuple(Stop(holder.uid, task.uid if task else holder.uid) for holder in holders)
     # Measured against what it would cost if the holders went on.
     return _Draft(draft.order, seats, draft.total + (tried.total + grace - before), stops)
 
