@@ -24,6 +24,7 @@ def submit(
     args: Annotated[list[str] | None, typer.Argument(metavar="ARGS…", help="Arguments of the script.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the job.")] = None,
     files: Annotated[str | None, typer.Option(metavar="DIR", help="Folder to send along.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="When the result is wanted: a time, or 2h from now.")] = None,
     namespace: Namespace = None,
     output: Output = None,
     url: Url = None,
@@ -38,6 +39,7 @@ def submit(
     \b
     Examples:
       isthmus submit job.yaml
+      isthmus submit --deadline 2h train.yaml
       isthmus submit --files . train.sh --epochs 3
       generate-manifest | isthmus submit -
     """
@@ -45,6 +47,11 @@ def submit(
     with client_for(url, token, namespace) as client, needs_member(client, "submitting a job"):
         sent = client.send_folder(_whole(files), notice=say) if files else None
         wanted = [honour(client, job) for job in _jobs(file, args or [], name, sent)]
+        if deadline:
+            from .running import deadline_of
+
+            for job in wanted:
+                job.setdefault("spec", {})["deadline"] = deadline_of(deadline)
         created = [client.submit(job).object for job in wanted]
     if form in (Format.TABLE, Format.WIDE):
         sys.stdout.write("".join(f"job/{job['metadata']['name']} submitted\n" for job in created))
