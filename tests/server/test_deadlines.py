@@ -29,7 +29,7 @@ POINTS = ("stop:before", "stop:after", "preempt:before", "preempt:after", "finis
 
 def prepare(server: ServerProcess) -> None:
     """Two kinds of boards, one of each on this machine."""
-    for name, price in (("board", 2.0), ("card", 9.0)):
+    for name, price in (("board", 2.0), ("card", 60.0)):
         body = {"kind": "DeviceClass", "metadata": {"name": name}, "spec": {"pricePerHour": price}}
         server.request(f"{GROUP}/deviceclasses", body)
     devices = [{"class": "board", "count": 1}, {"class": "card", "count": 1}]

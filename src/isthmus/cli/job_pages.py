@@ -41,7 +41,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Site", str(status.get("site") or "")
     yield "Engine id", str(status.get("engineId") or "")
     yield "Devices", ", ".join(f"{c}: {' '.join(units)}" for c, units in (status.get("devices") or {}).items())
-    if status.get("progress"):
+    if (status.get("progress") or 0) >= 0.005:
         yield "Progress", f"{status['progress']:.0%} kept from earlier tries"
     yield "Array", _array(status.get("array") or {})
     yield "Waits for", ", ".join(f"{d['job']} {d.get('condition', '')}".strip() for d in spec.get("dependencies") or ())

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
+from isthmus._kit.durations import format_duration
 from isthmus.errors import Conflict, NotFound
 from isthmus.reconcilers.job_index import JobIndex
 from isthmus.reconcilers.planning import answer, planned
@@ -91,10 +92,12 @@ def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:
         end = parse_timestamp(shifted.starts_at).timestamp() + shifted.seconds * (1 + shifted.uncertainty)
         late = max(0.0, end - parse_timestamp(job.spec.deadline).timestamp())
     shifted.late_seconds, shifted.meets_deadline = round(late, 3), late <= 0
-    verdict = "meets the deadline" if late <= 0 else f"is expected {late:.0f} s late"
+    verdict = "meets the deadline" if late <= 0 else f"is expected {format_duration(max(1, round(late)))} late"
     moved = "it may be stopped and moved, since it is restartable" if job.spec.restartable else "it stays where it is"
     told = f"runs at {job.status.site} and {verdict}" + (f"; {moved}" if late > 0 else "")
+    here = (shifted.site, shifted.class_, shifted.count)
     options = [*([other.chosen] if other.chosen else []), *other.alternatives]
+    options = [option for option in options if (option.site, option.class_, option.count) != here]
     update: dict[str, Any] = {"message": told, "chosen": shifted, "alternatives": options}
     return other.model_copy(update=update)
 
