@@ -28,6 +28,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/log"),
     ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/log?follow=true"),
     ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/outputs"),
+    ("POST", f"{BASE}/namespaces/{{ns}}/plans"),
     ("GET", f"{BASE}/tenants/{{ns}}"),
     ("PUT", f"{BASE}/tenants/{{ns}}"),
     ("PATCH", f"{BASE}/tenants/{{ns}}"),

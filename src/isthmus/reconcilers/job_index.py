@@ -31,8 +31,8 @@ class JobIndex:
         """For each array, how many elements are in which phase."""
         self.active: dict[str, set[Key]] = {}
         """For each array, the elements that have not ended."""
-        self.promised: set[str] = set()
-        """Jobs with a deadline that are ready: the planner gives them a site, not the queue."""
+        self.promised: dict[str, str] = {}
+        """Jobs that are ready, and their deadlines: the planner gives them a site, not the queue."""
         self.stoppable: set[str] = set()
         """Restartable jobs that run."""
         self.movable: set[str] = set()
@@ -101,20 +101,20 @@ class JobIndex:
         self._demands.pop(uid, None)
         self._specs.pop(uid, None)
 
-    def ready(self, uid: str, demand: Demand, priority: int, *, promised: bool = False) -> None:
+    def ready(self, uid: str, demand: Demand, priority: int, *, deadline: str | None = None) -> None:
         """A job waits for a site. What is promised for a deadline is planned; the others queue."""
-        if promised:
-            if self.ledger.drop(uid) or uid not in self.promised:
-                self.promised.add(uid)
+        if deadline:
+            if self.ledger.drop(uid) or self.promised.get(uid) != deadline:
+                self.promised[uid] = deadline
                 self._room_changed()
             return
-        self.promised.discard(uid)
+        self.promised.pop(uid, None)
         if self.ledger.put(Waiting(uid, demand, priority)):
             self._room_changed()
 
     def unready(self, uid: str) -> None:
         """A job must not be placed now. Room that it takes it keeps, until its run has ended."""
-        self.promised.discard(uid)
+        self.promised.pop(uid, None)
         if self.ledger.waits(uid):
             self.ledger.drop(uid)
 
@@ -122,7 +122,7 @@ class JobIndex:
         uid, spec = record.uid, obj["spec"]
         self._note_stoppable(uid, obj, phase)
         if phase is not JobPhase.PENDING:
-            self.promised.discard(uid)
+            self.promised.pop(uid, None)
         if phase in TERMINAL or spec.get("array"):
             self._forget(uid)
             if self.ledger.drop(uid):
@@ -131,9 +131,9 @@ class JobIndex:
         if phase.occupies:
             self.ledger.put(Occupying(uid, self.demand(record), obj["status"].get("site", "")))
         elif simply_ready(obj):
-            self.ready(uid, self.demand(record), spec.get("priority", 0), promised=bool(spec.get("deadline")))
+            self.ready(uid, self.demand(record), spec.get("priority", 0), deadline=spec.get("deadline"))
         else:
-            self.promised.discard(uid)
+            self.promised.pop(uid, None)
             if self.ledger.drop(uid):  # was placed, waits for its next try
                 self._room_changed()
 
@@ -167,7 +167,7 @@ class JobIndex:
         self.children.pop(record.uid, None)
         self.active.pop(record.uid, None)
         self._forget(record.uid)
-        self.promised.discard(record.uid)
+        self.promised.pop(record.uid, None)
         self.stoppable.discard(record.uid)
         self.movable.discard(record.uid)
         self._note_dependencies(record.key, record.obj, present=False)

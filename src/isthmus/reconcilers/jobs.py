@@ -113,8 +113,7 @@ class JobReconciler:
         if job.status.retry_at and (delay := (parse_timestamp(job.status.retry_at) - now).total_seconds()) > 0:
             self._index.unready(job.uid)
             return Result(requeue_after=min(delay, 3600))
-        promised = job.spec.deadline is not None
-        self._index.ready(job.uid, self._index.demand(record), job.spec.priority, promised=promised)
+        self._index.ready(job.uid, self._index.demand(record), job.spec.priority, deadline=job.spec.deadline)
         return self._at_deadline(job)
 
     async def _hindered(self, record: Record, job: Job) -> tuple[Result | None, Record]:

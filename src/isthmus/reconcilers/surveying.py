@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from math import inf
 from typing import Any
 
@@ -35,6 +36,8 @@ from .job_index import JobIndex
 Past = Callable[[str, str], Mapping[Devices, Sequence[float]]]
 """Recent run times of a workload of a tenant."""
 
+MOST_WAITING = 192
+"""Jobs that are looked at for one plan, those with the nearest deadlines. The others come when these have started."""
 RESTORE = 10.0
 """Seconds that a stopped job is expected to need before it goes on."""
 _SPARED = 60.0
@@ -75,8 +78,9 @@ class Surveyor:
         self._lengths: dict[str, tuple[int, float | None]] = {}
 
     def survey(self, ground: Ground, now: float, extra: Iterable[Job] = ()) -> Survey:
-        """The situation of all promised jobs, and of extra ones that are not there yet, in place of their own."""
-        wanted = {job.uid: job for uid in sorted(self._index.promised) if (job := self._job(uid)) is not None}
+        """The situation of the most pressing promised jobs, and of extra ones, in place of those that there are."""
+        waiting = nsmallest(MOST_WAITING, ((due, uid) for uid, due in self._index.promised.items()))
+        wanted = {job.uid: job for _, uid in waiting if (job := self._job(uid)) is not None}
         asked = {job.uid: job for job in extra}
         ways: dict[str, Ways] = {}
         tasks = []

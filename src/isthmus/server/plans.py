@@ -39,11 +39,16 @@ class StorePlans:
 
     def __init__(self, store: Store, now: Callable[[], datetime] = utcnow) -> None:
         self._store, self._now = store, now
+        self._one_at_a_time = asyncio.Lock()
 
     async def plan(self, job: Job) -> PlanStatus:
         """What would be planned for the job as it is given. Its uid tells whether it is one that there is."""
         if job.status.phase.terminal:
             raise Conflict(f"job {job.name} has {job.status.phase.value.lower()}; there is nothing left to plan")
+        async with self._one_at_a_time:  # a question is work for the processor; a crowd of them must not be
+            return await self._answer(job)
+
+    async def _answer(self, job: Job) -> PlanStatus:
         ground = await self._ground()
         records = {record.uid: record for record in await self._all(JOB, _LIVE)}
         index = JobIndex(lambda _: None, lambda: None)
