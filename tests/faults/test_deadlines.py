@@ -6,9 +6,12 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from isthmus._kit.clock import timestamp
+from isthmus.reconcilers import profiling
 from isthmus.resources.jobs import Job
-from isthmus.resources.kinds import DEVICE_CLASS, PROFILE, SITE
+from isthmus.resources.kinds import DEVICE_CLASS, PROFILE, SITE, TENANT
 from isthmus.store.base import Key, Query
 from isthmus.testing.fake_engine import FakeMachine, Outcome
 
@@ -182,5 +185,88 @@ def test_a_site_that_disappears_mid_plan_is_planned_around(on_virtual_time: Run,
             await it.real.delete(Key(SITE.name, "", "old"))
             await it.submit("other", deadline=due(it, hours=5), profile=TIMES, resources=ANY)
             assert (await it.phase("other", "Running")).status.site == "new"
+
+    on_virtual_time(scenario())
+
+
+def test_a_run_that_its_machine_lost_goes_on_elsewhere_if_it_is_restartable(
+    on_virtual_time: Run, plane: MakePlane
+) -> None:
+    async def scenario() -> None:
+        async with plane(cpus=1) as it:
+            await two_sites(it)
+            await it.submit("calm", deadline=due(it, hours=5), profile=TIMES, resources=ANY, restartable={})
+            calm = await it.phase("calm", "Running")
+            it.machines["old"].vanish(calm.run_id)
+
+            async def again() -> Job | None:
+                job = await it.job("calm")
+                return job if job is not None and job.status.attempt == 1 and job.status.phase == "Running" else None
+
+            found = await it.until(again)
+            assert [past.reason for past in found.status.tries or ()] == ["NodeLost"]
+
+    on_virtual_time(scenario())
+
+
+def test_jobs_without_deadlines_leave_free_what_a_promise_needs(on_virtual_time: Run, plane: MakePlane) -> None:
+    async def scenario() -> None:
+        async with plane(cpus=1) as it:
+            await two_sites(it)
+            fast = {"devices": [{"class": "fast"}]}
+            await it.submit("first", resources={**fast, "timeLimit": "1h"})
+            first = await it.phase("first", "Running")
+            await it.submit("promised", deadline=due(it, hours=3), profile=[{"duration": "10m"}], resources=fast)
+            await reason(it, "promised", "Planned")
+            await it.submit("plain", resources=fast, priority=100)
+            await reason(it, "plain", "InsufficientRoom")
+            it.machines["new"].end(first.run_id)
+            promised = await it.phase("promised", "Running")
+            plain = await it.job("plain")
+            assert plain is not None
+            assert plain.status.phase == "Pending"
+            it.machines["new"].end(promised.run_id)
+            await it.phase("plain", "Running")
+
+    on_virtual_time(scenario())
+
+
+def test_quotas_hold_for_jobs_with_deadlines_too(on_virtual_time: Run, plane: MakePlane) -> None:
+    async def scenario() -> None:
+        async with plane(cpus=1) as it:
+            await two_sites(it)
+            record = await it.real.get(Key(TENANT.name, "", "default"))
+            await it.real.update(TENANT, {**record.obj, "spec": {"quota": {"jobs": 1}}})
+            await it.submit("one", deadline=due(it, hours=5), profile=TIMES, resources=ANY)
+            one = await it.phase("one", "Running")
+            await it.submit("two", deadline=due(it, minutes=20), profile=TIMES, resources=ANY)
+            two = await reason(it, "two", "QuotaExceeded")
+            assert two.status.phase == "Pending"
+            it.machines["old"].end(one.run_id)
+            await it.phase("two", "Running")
+
+    on_virtual_time(scenario())
+
+
+def test_only_so_many_profiles_are_kept(
+    on_virtual_time: Run, plane: MakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling, "KEPT_PER_TENANT", 2)
+
+    async def scenario() -> None:
+        async with plane(cpus=1) as it:
+            it.machine.outcome = lambda _run: Outcome(after=10)
+            for number in range(4):
+                await it.submit(f"job-{number}", command=["work", str(number)])
+                await it.ended(f"job-{number}")
+
+                async def written(wanted: int = min(number + 1, 2), runs: str = f"job-{number}") -> bool:
+                    records = (await it.real.list(Query(PROFILE, "default"))).records
+                    ended = await it.job(runs)
+                    assert ended is not None
+                    last = [record.obj["spec"]["lastRun"] for record in records]
+                    return len(records) == wanted and ended.status.finished_at in last
+
+                await it.until(written)
 
     on_virtual_time(scenario())

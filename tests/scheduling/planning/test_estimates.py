@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.resources.plans import ProfileSource
@@ -49,6 +49,7 @@ def test_if_nothing_is_known_an_hour_is_assumed_and_said_to_be() -> None:
     assert {one.source for one in found.by_key.values()} == {ProfileSource.ASSUMED}
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     points=st.dictionaries(st.integers(1, 64), st.floats(0.1, 1e6), min_size=1, max_size=6),
     wanted=st.lists(st.integers(1, 256), min_size=1, max_size=6),

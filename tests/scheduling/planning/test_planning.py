@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.resources.plans import DeviceChosen, ProfileSource, Saving
@@ -164,7 +164,7 @@ def situations(draw: st.DrawFn) -> Situation:
     return Situation(0, sites, tuple(tasks), holders)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(situations())
 def test_no_device_is_given_twice_and_the_plan_is_never_worse_than_greedy(situation: Situation) -> None:
     made = plan_deadlines(situation)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.scheduling.demands import Room
@@ -46,6 +46,7 @@ def test_many_ends_are_taken_together_and_never_too_early() -> None:
         assert found >= wanted
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 50), st.integers(0, 80)), max_size=20))
 def test_no_device_is_given_twice(wishes: list[tuple[int, int, int]]) -> None:
     line = Timeline(0, gpus(4), [(17, gpus(2))])
