@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from isthmus._kit.clock import timestamp
-from isthmus.reconcilers import profiling
+from isthmus.reconcilers import planning, profiling
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import DEVICE_CLASS, PROFILE, SITE, TENANT
+from isthmus.scheduling.planning.planning import Outlook
 from isthmus.store.base import Key, Query
 from isthmus.testing.fake_engine import FakeMachine, Outcome
 
@@ -268,5 +269,24 @@ def test_only_so_many_profiles_are_kept(
                     return len(records) == wanted and ended.status.finished_at in last
 
                 await it.until(written)
+
+    on_virtual_time(scenario())
+
+
+def test_a_planner_that_breaks_leaves_the_others_alone(
+    on_virtual_time: Run, plane: MakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_situation: object) -> Outlook:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        async with plane(cpus=1) as it:
+            await two_sites(it)
+            with monkeypatch.context() as patch:
+                patch.setattr(planning, "planned", broken)
+                await it.submit("promised", deadline=due(it, hours=5), profile=TIMES, resources=ANY)
+                await it.submit("plain")
+                assert (await it.ended("plain")).status.phase == "Succeeded"
+            await it.phase("promised", "Running")
 
     on_virtual_time(scenario())

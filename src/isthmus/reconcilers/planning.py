@@ -86,8 +86,12 @@ class DeadlinePlanner:
             waiting = {uid: seat for uid, seat in outlook.seats.items() if uid in self._index.promised}
             held = self._held(replace(outlook, seats=waiting), survey, ground, everything=True)
             return Decision(held=held, again_in=self._not_before - began)
-        survey = self._surveyor.survey(ground, self._now().timestamp())
-        outlook = await asyncio.to_thread(planned, survey.situation)
+        try:
+            survey = self._surveyor.survey(ground, self._now().timestamp())
+            outlook = await asyncio.to_thread(planned, survey.situation)
+        except Exception:  # a plan that cannot be made must not keep jobs without deadlines from running
+            log.exception("planning for deadlines broke")
+            return Decision(again_in=self._again)
         self._last = (outlook, survey)
         spent = clock() - began
         self._not_before = began + spent + max(_SHORTEST, _SHARE * spent)
