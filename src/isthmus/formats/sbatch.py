@@ -165,6 +165,14 @@ def _hold(batch: Batch, value: str) -> None:
     batch.hold = True
 
 
+def _dependency(batch: Batch, value: str) -> None:
+    """Slurm's own words go to Slurm as they are: the numbers in them are Slurm's."""
+    if "?" in value:
+        batch.unheeded.append(f"--dependency={value} is not honoured: only all of several (,) and not one of them (?)")
+    else:
+        batch.slurm["dependency"] = value
+
+
 _ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
     "time": _time,
     "array": _array,
@@ -182,9 +190,9 @@ _ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
     "requeue": _switch("requeue", True),
     "no-requeue": _switch("requeue", False),
     "hold": _hold,
+    "dependency": _dependency,
 }
 _REMEDIES = {
-    "dependency": "; name the other job with --after JOB",
     "chdir": "; the job runs in a folder of its own, with the files sent along",
     "begin": "; submit it when it shall begin",
     "mail-type": "; follow it with isthmus logs -f",

@@ -182,6 +182,10 @@ SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}
 SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]{1,1024}$")]
 
 
+_AFTER = r"(singleton|after(any|ok|notok|corr)?(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+)"
+_SLURM_DEPENDENCY = rf"^{_AFTER}(,{_AFTER})*$"
+
+
 class SlurmOptions(Model):
     """What only Slurm understands. A job that has any of it runs only at Slurm sites."""
 
@@ -198,6 +202,9 @@ class SlurmOptions(Model):
     licenses: SlurmList | None = None
     nodelist: SlurmList | None = Field(default=None, description="nodes it must have")
     exclude: SlurmList | None = Field(default=None, description="nodes it must not have")
+    dependency: Annotated[str, StringConstraints(pattern=_SLURM_DEPENDENCY, max_length=1024)] | None = Field(
+        default=None, description="Slurm's own words, by Slurm's numbers: afterok:123, or singleton"
+    )
     exclusive: bool = Field(default=False, description="no other job on its nodes")
     requeue: bool = Field(default=False, description="let Slurm itself start it again when a node fails")
 
@@ -328,6 +335,14 @@ class ArrayStatus(Model):
     cancelled: int = 0
 
 
+class StartRange(Model):
+    """When a job may start: an estimate. Work ahead of it that ends early brings it forward; work that matters more and
+    comes later puts it off."""
+
+    earliest: Time
+    latest: Time
+
+
 class JobStatus(Model):
     """What was seen."""
 
@@ -338,6 +353,9 @@ class JobStatus(Model):
     site: str | None = None
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")
     devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
+    estimated_start: StartRange | None = Field(
+        default=None, description="while it waits in the engine's queue, where the engine has a plan"
+    )
     submitted_at: Time | None = None
     placed_at: Time | None = None
     started_at: Time | None = None

@@ -49,6 +49,10 @@ class RunFiles(Protocol):
         """Let go."""
         ...
 
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """Bytes of a run's files that were moved, and that there are; None if none are being moved."""
+        ...
+
     def folder(self, run_id: str) -> str:
         """Where a run is, as the nodes see it."""
         ...

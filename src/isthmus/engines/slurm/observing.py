@@ -19,6 +19,8 @@ from .facts import Accounted, SlurmJob
 from .records import Record
 from .states import meaning, why_waiting
 
+Range = tuple[datetime, datetime]
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -107,23 +109,33 @@ class Evidence:
     power: Mapping[str, Power] = field(default_factory=dict)
 
 
-def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]]) -> Observation:
+def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]], start: Range | None) -> Observation:
     """A run that waits or runs."""
     means = job.meaning
     engine_id = str(job.id)
     if means.state is RunState.QUEUED:
-        return Observation(means.state, engine_id, message=_waiting(job, means.told))
+        held = record.held and "Held" in job.reason
+        return Observation(means.state, engine_id, message=_waiting(job, means.told), held=held, start_between=start)
     devices = _devices(record, units)
     started = job.started_at if means.state is RunState.RUNNING else None
     return Observation(means.state, engine_id, started, message=means.told, devices=devices)
 
 
 def _waiting(job: SlurmJob, told: str) -> str:
-    why = why_waiting(job.reason) or told
-    if job.started_at is not None:
-        about = job.started_at.strftime("%Y-%m-%d %H:%M UTC")
-        why = f"{why or 'waits'}; Slurm's estimate of its start is {about}"
-    return why
+    return why_waiting(job.reason) or told
+
+
+def start_between(job: SlurmJob, now: datetime) -> Range | None:
+    """An estimate of a waiting job's start, if Slurm has planned it.
+
+    The plan assumes that every job ahead uses all of its time limit, and they seldom do: so it is the later end of the
+    range, and the present is the earlier. In whole minutes, so that it is not news at every look.
+    """
+    planned = job.started_at
+    if planned is None or planned.year > now.year + 10:  # a partition that is down starts nothing before the year 8000
+        return None
+    latest = (planned + timedelta(seconds=59)).replace(second=0, microsecond=0)
+    return (min(now, latest).replace(second=0, microsecond=0), latest)
 
 
 def over(evidence: Evidence) -> Observation:

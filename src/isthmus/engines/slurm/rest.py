@@ -86,6 +86,15 @@ class Rest:
         """Cancel with the person's token."""
         await self._do(calls.CancelJob(number), user)
 
+    async def hold(self, number: int, user: str, held: bool) -> None:
+        """Hold or release with the person's token."""
+        await self._do(calls.HoldJob(number, held), user)
+
+    async def groups(self, user: str) -> frozenset[str] | None:
+        """slurmrestd does not tell."""
+        del user
+        return None
+
     async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
         """Some jobs as the books have them."""
         found = await asyncio.gather(*(self._do(calls.ReadBooks(number)) for number in numbers))

@@ -203,7 +203,23 @@ def environment(run: Run, user: str, folder: str) -> dict[str, str]:
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
+    return {**ours, **_array(run), **run.env, **platform}
+
+
+def _array(run: Run) -> dict[str, str]:
+    """The variables of an array, as scripts written for sbatch expect them."""
     index = run.env.get("ISTHMUS_ARRAY_INDEX")
-    if index is not None:  # as scripts written for sbatch expect it
-        ours["SLURM_ARRAY_TASK_ID"] = index
-    return {**ours, **run.env, **platform}
+    if index is None:
+        return {}
+    part = run.array
+    found = {"SLURM_ARRAY_TASK_ID": index}
+    if part is not None:
+        found |= {
+            # Elements are jobs of their own, each with a number of its own: what they share is the array's name.
+            "SLURM_ARRAY_JOB_ID": part.array,
+            "SLURM_ARRAY_TASK_COUNT": str(part.count),
+            "SLURM_ARRAY_TASK_MIN": str(part.first),
+            "SLURM_ARRAY_TASK_MAX": str(part.last),
+            "SLURM_ARRAY_TASK_STEP": str(part.step),
+        }
+    return found

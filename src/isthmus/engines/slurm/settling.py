@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from isthmus.engines.base import Observation, RunState
@@ -49,6 +49,18 @@ class Known:
     looks: int = 0
     missing: int = 0
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    start: observing.Range | None = None
+    """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
+
+    def take(self, job: SlurmJob, now: datetime) -> bool:
+        """What a picture shows of it; whether that is news."""
+        start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
+        moved = (start and start[1]) != (self.start and self.start[1])
+        if moved:
+            self.start = start
+        before = self.job and replace(self.job, started_at=job.started_at if start else self.job.started_at)
+        self.job = job
+        return moved or before != job
 
     @property
     def run_id(self) -> str:
@@ -61,7 +73,7 @@ class Known:
             return self.record.final
         if self.job is None or self.record.job is None:
             return None
-        seen = observing.going_on(self.record, self.job, self.units)
+        seen = observing.going_on(self.record, self.job, self.units, self.start)
         # Its end is only told once all about it is known.
         if seen.state is RunState.ENDED:
             return Observation(RunState.RUNNING, seen.engine_id, self.job.started_at, devices=seen.devices)

@@ -38,6 +38,7 @@ class SharedFiles:
         self._root = Path(folder)
         self._superuser = os.geteuid() == 0
         self._uids: dict[str, tuple[int, int]] = {}
+        self._moving: dict[str, tuple[int, int]] = {}
 
     async def open(self) -> None:
         """Make the folders."""
@@ -52,6 +53,10 @@ class SharedFiles:
 
     async def close(self) -> None:
         """Nothing to let go."""
+
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """How far the files of a run are."""
+        return self._moving.get(run_id)
 
     def folder(self, run_id: str) -> str:
         """Where a run is."""
@@ -142,14 +147,16 @@ class SharedFiles:
                 self._write(new / "launch" / name, content, file.mode, owner)
             for name in ("stdout", "stderr"):
                 self._write(new / name, b"", 0o600, owner)
-            self._bring(new / "work", source, owner)
+            self._bring(run_id, new / "work", source, owner)
             with contextlib.suppress(FileExistsError):
                 new.rename(final)
         finally:
+            self._moving.pop(run_id, None)
             remove_tree(new)
 
-    def _bring(self, work: Path, source: FileSource | None, owner: tuple[int, int]) -> None:
+    def _bring(self, run_id: str, work: Path, source: FileSource | None, owner: tuple[int, int]) -> None:
         made = {work}
+        done, total = 0, sum(file.size for file in source.files) if source else 0
         for file in source.files if source else ():
             target = work / check_path(file.path)
             missing = [p for p in (target.parent, *target.parent.parents) if p not in made and work in p.parents]
@@ -166,6 +173,8 @@ class SharedFiles:
             if self._superuser:
                 os.chown(target, *owner)
             target.chmod(file.mode & 0o777)
+            done += file.size
+            self._moving[run_id] = (done, total)
 
     def _make_folder(self, path: Path, owner: tuple[int, int]) -> None:
         path.mkdir(mode=0o700)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
-from isthmus.resources.jobs import SlurmOptions
+from isthmus.resources.jobs import DependencyCondition, SlurmOptions
 
 from .facts import MARK
 
@@ -55,6 +55,7 @@ class Submission:
     exclusive: bool = False
     requeue: bool = False
     nice: int = 0
+    dependency: str = ""
 
 
 def comment_of(run_id: str) -> str:
@@ -92,8 +93,9 @@ def make(
     partitions: Sequence[str] = (),
     account: str = "",
     environment: Mapping[str, str] | None = None,
+    after: Mapping[str, int] | None = None,
 ) -> Submission:
-    """What Slurm is told of a run whose folder on the cluster is this."""
+    """What Slurm is told of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
     tasks = max(run.tasks, run.nodes)
     return Submission(
         name=job_name(run),
@@ -121,7 +123,22 @@ def make(
         exclusive=options.exclusive,
         requeue=options.requeue,
         nice=max(0, -run.priority),
+        dependency=dependency_of(run, after or {}),
     )
+
+
+_CONDITIONS = {
+    DependencyCondition.SUCCEEDED: "afterok",
+    DependencyCondition.FAILED: "afternotok",
+    DependencyCondition.FINISHED: "afterany",
+    DependencyCondition.STARTED: "after",
+}
+
+
+def dependency_of(run: Run, numbers: Mapping[str, int]) -> str:
+    """What the run waits for, in Slurm's words: other runs of ours, and what its options name beside them."""
+    parts = [f"{_CONDITIONS[other.condition]}:{numbers[other.run_id]}" for other in run.after]
+    return ",".join([*parts, *([run.slurm.dependency] if run.slurm.dependency else [])])
 
 
 def minutes(seconds: float | None) -> int:
@@ -155,6 +172,7 @@ def sbatch(wanted: Submission) -> list[str]:
         "--nodelist": wanted.nodelist,
         "--exclude": wanted.exclude,
         "--nice": str(wanted.nice) if wanted.nice else "",
+        "--dependency": wanted.dependency,
     }
     words = ["--parsable", "--requeue" if wanted.requeue else "--no-requeue"]
     words += ["--exclusive"] if wanted.exclusive else []
