@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -158,22 +157,7 @@ async def test_slurm_may_requeue_where_it_is_allowed_to(lab: SlurmLab, engine: S
     job = str(engine._active[run.id].record.job)
     lab.call("scontrol", "requeue", job)
 
-    async def waits() -> bool:
-        return lab.call("squeue", "-h", "-j", job, "-o", "%T %r").strip() == "PENDING BeginTime"
-
-    await until(waits, "the job to be requeued")
-
-    async def begins_again() -> bool:
-        # Slurm itself would wait two minutes, and sets that time anew while the first try is being cleared away. A time
-        # that has passed is left alone: setting it anew each time would put the start off each time.
-        said = lab.call("scontrol", "-o", "show", "job", job)
-        eligible = datetime.fromisoformat(said.split("EligibleTime=")[1].split()[0])
-        if eligible > datetime.now() + timedelta(seconds=1):  # noqa: DTZ005 - Slurm, too, writes local times
-            lab.call("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
-        await asyncio.sleep(0.2)
-        return b"try 1\n" in await whole_log(engine, run.id)
-
-    await until(begins_again, "the job to begin again")
+    await wait_log_has(engine, run.id, b"try 1\n")
     assert (await wait_ended(engine, run.id)).exit_code == 0
 
 

@@ -1,4 +1,4 @@
-"""What is left to Slurm's own queue: holding, releasing, dependencies between jobs of one site, estimates of the start."""
+"""What is left to Slurm's own queue: holding, dependencies between jobs of one site, estimates of the start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.engines.base import After, RunState
+from isthmus.engines.base import After
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
 from isthmus.engines.slurm.observing import start_between

@@ -17,7 +17,8 @@ def slurm_conf(place: Place, settings: LabSettings, host: str) -> str:
         "SlurmUser": "root",
         "SlurmdUser": "root",
         "AuthType": "auth/munge",
-        "AuthInfo": f"socket={place.munge}",
+        # A requeued job waits until its credential has expired: two minutes, if it is not said otherwise.
+        "AuthInfo": f"socket={place.munge},cred_expire=12",
         "AuthAltTypes": "auth/jwt",
         "AuthAltParameters": f"jwt_key={place.jwt_key}",
         "StateSaveLocation": str(place.root / "state"),
