@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,11 +50,29 @@ def page(sections: list[Section]) -> str:
         "",
     ]
     for section in sections:
-        lines += [f"## {section.title}", "", section.about, "", "| what | measured | baseline | ratio | aim | met |"]
-        lines.append("| --- | --- | --- | --- | --- | --- |")
-        for f in section.figures:
-            ratio = "" if f.ratio is None else f"{f.ratio:.2f}"
-            met = "" if f.met is None else "yes" if f.met else "**no**"
-            lines.append(f"| {f.what} | {f.measured} | {f.baseline} | {ratio} | {f.target} | {met} |")
-        lines.append("")
+        lines += [_text(section), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def refreshed(text: str, sections: list[Section]) -> str:
+    """The page with these sections measured anew, at their old places or at the end."""
+    head, *parts = re.split(r"^(?=## )", text, flags=re.M)
+    for section in sections:
+        section.about += f" Measured apart from the rest, on {datetime.now(UTC):%Y-%m-%d}, on {machine()}."
+        new = f"{_text(section)}\n\n"
+        places = [n for n, part in enumerate(parts) if part.startswith(f"## {section.title}\n")]
+        if places:
+            parts[places[0]] = new
+        else:
+            parts.append(new)
+    return "\n\n".join(part.strip("\n") for part in (head, *parts)) + "\n"
+
+
+def _text(section: Section) -> str:
+    lines = [f"## {section.title}", "", section.about, "", "| what | measured | baseline | ratio | aim | met |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for f in section.figures:
+        ratio = "" if f.ratio is None else f"{f.ratio:.2f}"
+        met = "" if f.met is None else "yes" if f.met else "**no**"
+        lines.append(f"| {f.what} | {f.measured} | {f.baseline} | {ratio} | {f.target} | {met} |")
     return "\n".join(lines)

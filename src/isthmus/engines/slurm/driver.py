@@ -28,7 +28,7 @@ from isthmus.engines.base import (
 )
 from isthmus.engines.metering import Power
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
-from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.deviceclasses import DeviceClass, Meter
 
 from . import records, scripts, submissions
 from .controllers import Budget, Controller
@@ -59,6 +59,7 @@ class SlurmEngine:
         self._news = News()
         self._logs = Logs(files, settings.log_seconds)
         self._gres: dict[str, str] = {}
+        self._meters: dict[str, Meter] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
         self._watching: asyncio.Task[None] | None = None
@@ -93,6 +94,7 @@ class SlurmEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
+        self._meters = {c.name: c.spec.meter for c in classes if c.spec.meter is not None}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         self._settler.facts = await self._controller.facts()
@@ -174,6 +176,7 @@ class SlurmEngine:
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
+            self._meters_for(run),
             ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
         )
         launch = {
@@ -193,6 +196,13 @@ class SlurmEngine:
         known = Known(record, unsure=False)
         self._active[run.id] = known
         return known
+
+    def _meters_for(self, run: Run) -> tuple[Meter, ...]:
+        """What shall measure: nothing where Slurm itself does, or where one node would speak for several."""
+        facts = self._settler.facts
+        if run.nodes > 1 or (facts.measures_energy and self._settings.transport != "REST"):
+            return ()
+        return tuple(self._meters[name] for name in ("cpu", *sorted(run.devices)) if name in self._meters)
 
     async def _search(self, known: Known) -> None:
         """Look for a job with this run's mark, in a picture taken now and in the books."""

@@ -16,6 +16,7 @@ from isthmus.engines.metering import Power, estimate
 
 from . import parsing
 from .facts import Accounted, SlurmJob
+from .meters import WHOLE_NODE
 from .records import Record
 from .states import meaning, why_waiting
 
@@ -33,6 +34,8 @@ class Word:
     peak_memory_bytes: int | None = None
     cpu_seconds: float | None = None
     energy_joules: float | None = None
+    meters: tuple[tuple[str, float], ...] = ()
+    """Sources, and the joules that each counted."""
     late: bool = False
     """It was ended by the script's own watch."""
     missing: bool = False
@@ -43,10 +46,14 @@ def read_word(text: str) -> Word | None:
     """The file `ended`; None if it is not whole."""
     values: dict[str, str] = {}
     times: list[str] = []
+    counted: list[tuple[str, float]] = []
     for line in text.splitlines():
         name, equals, value = line.partition("=")
         if name == "times":
             times.append(value)
+        elif name == "meter":
+            source, _, micro = value.partition(" ")
+            counted += [(source, int(micro) / 1e6)] if micro.isdigit() else []
         elif equals:
             values[name] = value
     try:
@@ -58,7 +65,7 @@ def read_word(text: str) -> Word | None:
     if values.get("peak", "").isdigit():
         peak = max(peak or 0, int(values["peak"]))
     return Word(
-        job, code, start, end, peak, _cpu(times), energy, late=values.get("late") == "1",
+        job, code, start, end, peak, _cpu(times), energy, tuple(counted), late=values.get("late") == "1",
         missing=values.get("missing") == "1",
     )  # fmt: skip
 
@@ -235,6 +242,10 @@ def _usage_of(evidence: Evidence, started: datetime, ended: datetime | None) -> 
     joules = books.energy_joules if books and books.energy_joules else word.energy_joules if word else None
     if joules:
         return RunUsage(elapsed, cpu, peak, joules * evidence.energy_share, "engine")
+    if word is not None and word.meters:
+        joules = sum(j * (evidence.energy_share if s in WHOLE_NODE else 1.0) for s, j in word.meters)
+        source = "+".join(sorted({source.lower() for source, _ in word.meters}))
+        return RunUsage(elapsed, cpu, peak, joules, source)
     guessed = estimate(
         evidence.power,
         _devices(evidence.record, evidence.units, evidence.record.devices),
