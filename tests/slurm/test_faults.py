@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from isthmus.lab.slurm import processes
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode
+from isthmus.resources.jobs import SlurmOptions
 from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
 
 from .conftest import SSH_USER, MakeEngine, settings_of, ssh_settings
@@ -28,18 +30,24 @@ pytestmark = [pytest.mark.real, pytest.mark.anyio]
 QUICK = {"MessageTimeout": "5"}
 
 
-@pytest.fixture
-def broken() -> Iterator[SlurmLab]:
-    """A lab to break."""
+@contextmanager
+def a_lab(settings: LabSettings) -> Iterator[SlurmLab]:
     folder = Path(tempfile.mkdtemp(prefix="isl-"))
     folder.chmod(0o711)
     made = SlurmLab(folder / "lab")
     try:
-        made.up(2, LabSettings(options=QUICK))
+        made.up(2, settings)
         yield made
     finally:
         made.down(erase=True)
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def broken() -> Iterator[SlurmLab]:
+    """A lab to break."""
+    with a_lab(LabSettings(options=QUICK)) as lab:
+        yield lab
 
 
 async def running(engine: SlurmEngine, run_id: str) -> bool:
@@ -66,6 +74,35 @@ async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: M
     await engine.submit(late)
     assert (await wait_ended(engine, late.id)).exit_code == 0
     assert len(jobs_of(broken, late.id)) == 1
+
+
+async def test_a_backup_controller_takes_over(make_engine: MakeEngine) -> None:
+    with a_lab(LabSettings(backup=True, options={**QUICK, "SlurmctldTimeout": "5"})) as pair:
+        engine = await make_engine(settings_of(pair))
+        run, waits = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 4"), run_of("echo waited")
+        await engine.submit(run)
+        await wait_log_has(engine, run.id, b"begun\n")
+        blocked = replace(waits, slurm=SlurmOptions(dependency=f"afterany:{engine._active[run.id].record.job}"))
+        await engine.submit(blocked)
+        # What was submitted within the last moments may not be on disk yet: then the backup would not have it.
+        await until(lambda: asyncio.sleep(0.2, _saved(pair)), "slurmctld to save its state")
+        await asyncio.to_thread(pair.stop_controller, kill=True)
+        assert await running(engine, run.id)
+        await until(lambda: asyncio.sleep(0.2, pair.backup.in_charge()), "the backup to take over")
+        (Path(engine._files.folder(run.id)) / "work" / "go").touch()
+        assert (await wait_ended(engine, run.id)).exit_code == 4
+        assert (await wait_ended(engine, blocked.id)).exit_code == 0
+        late = run_of("echo late")
+        await engine.submit(late)
+        assert (await wait_ended(engine, late.id)).exit_code == 0
+        for one in (run, blocked, late):
+            assert len(jobs_of(pair, one.id)) == 1
+
+
+def _saved(lab: SlurmLab) -> bool:
+    """Whether the state on disk is younger than a few seconds' worth of submissions."""
+    file = lab.place.root / "state" / "job_state"
+    return file.exists() and b"afterany" in file.read_bytes()
 
 
 async def test_slurmctld_is_started_cold(broken: SlurmLab, make_engine: MakeEngine) -> None:

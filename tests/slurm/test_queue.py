@@ -12,9 +12,10 @@ import pytest
 
 from isthmus.engines.base import After
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.facts import SlurmJob
+from isthmus.engines.slurm.facts import SlurmJob, SlurmNode, SlurmPartition
 from isthmus.engines.slurm.observing import start_between
 from isthmus.engines.slurm.settings import RestSettings
+from isthmus.engines.slurm.waits import Wait, estimate
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.resources.jobs import DependencyCondition, SlurmOptions
@@ -137,3 +138,21 @@ def test_an_estimate_is_a_range_in_whole_minutes() -> None:
     late = start_between(replace(WAITING, started_at=NOW - timedelta(hours=1)), NOW)
     assert late is not None
     assert late[0] <= late[1]
+
+
+PARTITION = SlurmPartition("p")
+FREE, FULL = SlurmNode("n1", cpus=2, partitions=("p",)), SlurmNode("n1", cpus=2, allocated_cpus=2, partitions=("p",))
+RUNNING = SlurmJob(1, ("RUNNING",), partition="p", ended_at=NOW + timedelta(minutes=20))
+
+
+def test_the_wait_in_a_partition_is_a_range_too() -> None:
+    assert estimate(PARTITION, [FREE], [], NOW) == Wait(0, 0)
+    assert estimate(PARTITION, [FULL], [RUNNING], NOW) == Wait(0, 21 * 60), "a job may end at once, or use all its time"
+    planned = replace(WAITING, partition="p", started_at=NOW + timedelta(hours=2))
+    assert estimate(PARTITION, [FULL], [RUNNING, planned], NOW) == Wait(0, 121 * 60), "behind who waits already"
+    unplanned = replace(planned, started_at=None)
+    assert estimate(PARTITION, [FULL], [RUNNING, unplanned], NOW) == Wait(0, None)
+    held = replace(unplanned, reason="JobHeldUser")
+    assert estimate(PARTITION, [FREE], [held], NOW) == Wait(0, 0), "nobody waits behind a job that is held"
+    assert estimate(replace(PARTITION, state="DOWN"), [FREE], [], NOW) is None
+    assert estimate(PARTITION, [], [], NOW) is None

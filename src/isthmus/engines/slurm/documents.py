@@ -168,6 +168,7 @@ def nodes(answer: Mapping[str, Any]) -> list[SlurmNode]:
                 states=frozenset(states),
                 cpus=int(number(item.get("cpus")) or 0),
                 memory_bytes=int(number(item.get("real_memory")) or 0) * 2**20,
+                allocated_cpus=int(number(item.get("alloc_cpus")) or 0),
                 gres=gres(str(item.get("gres") or "")),
                 features=_list(item.get("features")),
                 partitions=_list(item.get("partitions")),

@@ -74,6 +74,7 @@ class SlurmNode:
     states: frozenset[str] = frozenset()
     cpus: int = 0
     memory_bytes: int = 0
+    allocated_cpus: int = 0
     gres: tuple[tuple[str, int], ...] = ()
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()

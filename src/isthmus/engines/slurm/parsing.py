@@ -152,6 +152,7 @@ def nodes(text: str) -> list[SlurmNode]:
                     name=name,
                     states=node_states(values.get("State", "")),
                     cpus=_int(values.get("CPUTot", "")),
+                    allocated_cpus=_int(values.get("CPUAlloc", "")),
                     memory_bytes=_int(values.get("RealMemory", "")) * 2**20,
                     gres=gres(values.get("Gres", "")),
                     features=names(values.get("AvailableFeatures", "")) or (),

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from .layout import LabSettings, NodeSpec, Place
 
 
-def slurm_conf(place: Place, settings: LabSettings, host: str) -> str:
-    """slurm.conf."""
+def slurm_conf(place: Place, settings: LabSettings, host: str, backup: str | None = None) -> str:
+    """slurm.conf; `backup` is the second controller, with its address."""
     lines: dict[str, str] = {
         "ClusterName": f"lab{place.number}",
         "SlurmctldHost": f"{host}({place.address(1)})",
@@ -47,7 +47,9 @@ def slurm_conf(place: Place, settings: LabSettings, host: str) -> str:
     }
     lines |= _gathering(settings) | _accounting(place, settings) | dict(settings.options)
     text = "".join(f"{name}={value}\n" for name, value in lines.items())
-    return text + _PARTITIONS
+    # The order of the controllers is the order in which they are in charge.
+    second = f"SlurmctldHost={backup}\n" if backup else ""
+    return text + second + _PARTITIONS
 
 
 # Partitions by feature take in nodes that join later; a list of nodes would not.
