@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,12 @@ class Section:
     title: str
     about: str
     figures: list[Figure] = field(default_factory=list)
+
+    def add(self, figure: Figure) -> None:
+        """Note a figure, and tell it at once: whoever waits for the page sees how it goes."""
+        self.figures.append(figure)
+        ratio = "" if figure.ratio is None else f" ({figure.ratio:.2f})"
+        print(f"  {figure.what}: {figure.measured}; {figure.baseline}{ratio}", file=sys.stderr, flush=True)
 
 
 def machine() -> str:

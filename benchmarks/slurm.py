@@ -136,7 +136,7 @@ def _submissions(section: Section, server: Server, lab: SlurmLab, count: int) ->
             ours.append((watch.times[f"one-{number}"] - accepted) * 1000)
     ours.sort()
     base, mine = plain[len(plain) // 2] * 1000, ours[len(ours) // 2]
-    section.figures.append(
+    section.add(
         Figure(
             "accepted to submitted, p50",
             f"{mine:.1f} ms",
@@ -147,7 +147,7 @@ def _submissions(section: Section, server: Server, lab: SlurmLab, count: int) ->
         )
     )
     took = asyncio.run(_burst(server, watch))
-    section.figures.append(
+    section.add(
         Figure(
             f"a burst of {BURST} jobs, from the first sent to the last submitted",
             f"{took:.2f} s, {BURST / took:.0f}/s",
@@ -198,7 +198,7 @@ def _ends(section: Section, server: Server, count: int) -> None:
     client = Client(server.url, server.token, "default")
     delays = sorted(watch.times[name] - float(b"".join(client.logs(name))) for name in names)
     worst = delays[min(len(delays) - 1, int(len(delays) * 0.99))]
-    section.figures.append(
+    section.add(
         Figure(
             "end of a job to status shown",
             f"p50 {delays[len(delays) // 2]:.2f} s, p99 {worst:.2f} s",
@@ -220,7 +220,7 @@ def _logs(section: Section, server: Server, lab: SlurmLab, seconds: int) -> None
     delays, busy = asyncio.run(_follow(server, names, seconds))
     delays.sort()
     worst = delays[int(len(delays) * 0.99)]
-    section.figures.append(
+    section.add(
         Figure(
             f"following {LOGS} logs: cpu of the server",
             f"{busy * 100:.0f}% of a core",
@@ -230,7 +230,7 @@ def _logs(section: Section, server: Server, lab: SlurmLab, seconds: int) -> None
             busy < 0.5,
         )
     )
-    section.figures.append(
+    section.add(
         Figure(
             f"following {LOGS} logs: written to received",
             f"p50 {delays[len(delays) // 2] * 1000:.0f} ms, p99 {worst * 1000:.0f} ms ({len(delays)} lines)",
@@ -293,7 +293,7 @@ def _readers(section: Section, server: Server, lab: SlurmLab, seconds: int) -> N
     url = f"{server.url}{JOBS}/read-7"
     one = _asked(lab, lambda: wrk(url, token=server.token, connections=1, seconds=seconds))[1]
     load, many = _asked(lab, lambda: wrk(url, token=server.token, connections=500, seconds=seconds))
-    section.figures.append(
+    section.add(
         Figure(
             f"500 clients reading the states of {READ_JOBS} jobs",
             f"{many} calls of slurmctld, {load.per_second:.0f} reads/s, {load.errors} errors",

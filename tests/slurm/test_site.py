@@ -18,7 +18,7 @@ from isthmus.engines.slurm.controllers import Budget, failure
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
 from isthmus.engines.slurm.opening import make_engine as make
-from isthmus.engines.slurm.partitions import choose
+from isthmus.engines.slurm.partitions import Access, choose
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
 from isthmus.engines.slurm.tokens import Tokens
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
@@ -314,7 +314,7 @@ PARTITIONS = (
     SlurmPartition("long", max_seconds=86400.0),
     SlurmPartition("boards"),
     SlurmPartition("private", allow_accounts=("secret",)),
-    SlurmPartition("closed", state="DOWN"),
+    SlurmPartition("closed", state="INACTIVE"),
 )
 NODES = (
     SlurmNode("n1", gres=(("board:akida", 1),), partitions=("boards",)),
@@ -324,14 +324,51 @@ NODES = (
 
 def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
     assert choose(run_of("x"), PARTITIONS, NODES) == (), "Slurm's own default will do"
-    assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, account="mine") == ("long",)
+    assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, access=Access("mine")) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:1",)) == ("boards",)
     assert choose(run_of("x", slurm=SlurmOptions(partition="long")), PARTITIONS, NODES) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, allowed=("long", "short")) == ("long",)
     with pytest.raises(EngineRefused, match="none of its nodes has board:akida:2"):
         choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:2",))
+    with pytest.raises(EngineRefused, match=r"closed: it is closed \(inactive\)"):
+        choose(run_of("x"), PARTITIONS, NODES, allowed=("closed",))
+    down = (SlurmPartition("short", state="DOWN", default=True), SlurmPartition("other", max_seconds=60.0))
+    assert choose(run_of("x"), down, ()) == (), "a partition that is down for a while still takes jobs"
     with pytest.raises(EngineRefused, match="not open to Isthmus"):
         choose(run_of("x", slurm=SlurmOptions(partition="boards")), PARTITIONS, NODES, allowed=("long",))
+
+
+def test_partitions_are_for_those_who_may_use_them() -> None:
+    partition = SlurmPartition(
+        "p", allow_groups=("staff",), allow_qos=("high",), deny_accounts=("guests",), deny_qos=("low",), min_nodes=2
+    )
+    two = run_of("x", nodes=2, tasks=2)
+    for access, reason in (
+        (Access(groups=frozenset({"users"})), "for members of staff"),
+        (Access(qos="normal"), "QOS normal may not"),
+        (Access(account="guests"), "account guests may not"),
+    ):
+        with pytest.raises(EngineRefused, match=reason):
+            choose(two, (partition,), (), allowed=("p",), access=access)
+    with pytest.raises(EngineRefused, match="must have 2 nodes"):
+        choose(run_of("x"), (partition,), (), allowed=("p",))
+    good = Access(groups=frozenset({"users", "staff"}), qos="high", account="mine")
+    assert choose(two, (partition,), (), allowed=("p",), access=good) == ("p",)
+    assert choose(two, (partition,), (), allowed=("p",)) == ("p",), "what is not known is left to Slurm"
+
+
+@real
+async def test_a_partition_for_a_group_takes_its_members_only(lab: SlurmLab, make_engine: MakeEngine) -> None:
+    lab.call("scontrol", "create", "partitionname=members", "nodes=ALL", "allowgroups=daemon")
+    try:
+        engine = await make_engine(settings_of(lab), partitions=("members", "all"))
+        await engine.probe(())
+        run = run_of("echo $SLURM_JOB_PARTITION")
+        await engine.submit(run)
+        await wait_ended(engine, run.id)
+        assert await whole_log(engine, run.id) == b"all\n"
+    finally:
+        lab.call("scontrol", "delete", "partitionname=members")
 
 
 def test_devices_become_generic_resources() -> None:

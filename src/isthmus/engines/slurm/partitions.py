@@ -57,8 +57,8 @@ def unfit(
     run: Run, partition: SlurmPartition, nodes: Sequence[SlurmNode], *, gres: Sequence[str], access: Access
 ) -> str | None:
     """Why a partition can not take the run; None if it can."""
-    if partition.state.upper() != "UP":
-        return f"it is {partition.state.lower()}"
+    if partition.state.upper() in ("DRAIN", "INACTIVE"):  # one that is down still takes jobs, and starts them later
+        return f"it is closed ({partition.state.lower()})"
     if partition.max_seconds is not None and run.time_limit is not None and run.time_limit > partition.max_seconds:
         return f"jobs may take {format_duration(partition.max_seconds)} there"
     if run.nodes < partition.min_nodes:
