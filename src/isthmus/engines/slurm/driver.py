@@ -186,10 +186,8 @@ class SlurmEngine:
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
         reach("submit:begin")
-        await self._files.prepare(run.id, user, launch, files)
-        reach("submit:prepared")
         record = Record(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
-        if not await self._files.create_record(run.id, records.dump(record)):
+        if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             return None
         reach("submit:recorded")

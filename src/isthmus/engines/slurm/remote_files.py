@@ -16,6 +16,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import IO, Any
 
+from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import MAX_DEPTH, translate
 from isthmus.errors import SiteUnavailable
@@ -140,7 +141,15 @@ class RemoteFiles:
 
     # The run's folder
 
-    async def prepare(
+    async def begin(
+        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
+    ) -> bool:
+        """Make the folder, then the record."""
+        await self._prepare(run_id, user, launch, source)
+        reach("submit:prepared")
+        return await self.create_record(run_id, record)
+
+    async def _prepare(
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
     ) -> None:
         """Send everything in one piece, and let it appear when it is complete."""
