@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isthmus.engines.base import EndReason, Run, RunState
+from isthmus.engines.base import EndReason, Run, RunState, Stream
 from isthmus.engines.slurm import documents, submissions, tokens
 from isthmus.engines.slurm.command_line import account
 from isthmus.engines.slurm.controllers import Budget, failure
@@ -25,7 +26,7 @@ from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.resources.jobs import SlurmOptions
-from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
+from isthmus.testing.engines import FolderSource, MemorySink, until, wait_ended, wait_log_has, whole_log
 
 from .conftest import AKIDA, SSH_USER, MakeEngine, settings_of, ssh_settings
 from .test_exactly_once import run_of
@@ -228,6 +229,62 @@ def test_tokens_name_the_person_and_are_short_lived(tmp_path: Path) -> None:
     assert tokens.make(b"k" * 32, "ada", 1000.0).count(".") == 2
     with pytest.raises(Misconfigured, match="keyFile or rest"):
         Tokens(RestSettings(url="http://x")).of("ada")
+
+
+# Files
+
+
+@real
+@pytest.mark.parametrize("way", ["SSH", "Command"])
+async def test_progress_of_files_is_told(
+    way: str, lab: SlurmLab, request: pytest.FixtureRequest, make_engine: MakeEngine, tmp_path: Path
+) -> None:
+    login: LoginNode = request.getfixturevalue("login")
+    base = ssh_settings(lab, login, service=SSH_USER) if way == "SSH" else settings_of(lab)
+    engine = await make_engine(base)
+    source = FolderSource(tmp_path, {f"part-{n}": os.urandom(1 << 20) for n in range(8)})
+    run = run_of("cat part-* > out; ls")
+    told: list[tuple[int, int]] = []
+
+    async def watch(work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            if moved := engine.moved(run.id):
+                told.append(moved)
+            await asyncio.sleep(0)
+        await task
+
+    await watch(engine.submit(run, source))
+    assert told
+    assert all(done <= total for done, total in told)
+    assert told[-1][1] >= 8 << 20
+    assert engine.moved(run.id) is None
+    await wait_ended(engine, run.id)
+    if way == "SSH":
+        told.clear()
+        sink = MemorySink()
+        await watch(engine.collect(run.id, ["out"], sink))
+        assert len(sink.files["out"]) == 8 << 20
+        assert told
+
+
+@real
+async def test_a_thousand_who_follow_a_log_cost_one_reader(engine: SlurmEngine) -> None:
+    run = run_of("echo begun; until test -e go; do sleep 0.1; done; echo more")
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"begun\n")
+    before = engine._logs.reads
+
+    async def follow() -> bytes:
+        await engine.wait_log(run.id, Stream.STDOUT, 6, 60)
+        return await engine.read_log(run.id, Stream.STDOUT, 6, 1000)
+
+    followers = [asyncio.create_task(follow()) for _ in range(1000)]
+    await asyncio.sleep(0)
+    (Path(engine._files.folder(run.id)) / "work" / "go").touch()
+    assert set(await asyncio.gather(*followers)) == {b"more\n"}
+    assert engine._logs.reads - before <= 3
+    await wait_ended(engine, run.id)
 
 
 # Kind to slurmctld
