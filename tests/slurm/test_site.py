@@ -22,6 +22,7 @@ from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.partitions import Access, choose
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
 from isthmus.engines.slurm.tokens import Tokens
+from isthmus.engines.slurm.watching import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
@@ -322,6 +323,15 @@ async def test_without_runs_nothing_is_asked(engine: SlurmEngine) -> None:
         return engine._watcher.pictures == before
 
     await until(quiet, "the questions to stop")
+
+
+def test_the_interval_holds_where_the_question_is_cheap_and_grows_where_it_is_not() -> None:
+    assert pause(1.0, [], 0) == 1
+    assert pause(1.0, [0.2, 3.0], 0) == 1, "one slow answer says nothing about the site"
+    assert pause(1.0, [1.5, 2.0], 0) == 6
+    assert pause(1.0, [0.2], 0, SHARE_WHILE_WAITING) == 4, "less often while nothing runs"
+    assert pause(1.0, [0.1], 2) == 4, "less often when it does not answer"
+    assert pause(1.0, [60.0], 9) == LONGEST_PAUSE
 
 
 async def test_the_budget_holds_back_and_says_so() -> None:

@@ -295,7 +295,8 @@ class SlurmEngine:
         self._move_over()
         if changed:
             self._tell(changed)
-        self._watcher.watch(bool(self._active))
+        running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
+        self._watcher.watch(bool(self._active), running=running)
 
     async def _compare(self, known: Known, picture: Picture) -> bool:
         """Take over what a picture shows of a run; whether that is news."""

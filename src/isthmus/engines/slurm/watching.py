@@ -2,8 +2,9 @@
 
 Nobody else asks Slurm how jobs are: readers look at the picture. It is taken every second while a run of ours is there,
 and not at all otherwise; where taking it is slow (a site with many thousand jobs) it is taken less often, so that never
-more than a quarter of the time is spent on it. What counts is the quickest of the last few: one that was slow because
-this machine was busy says nothing about the site. A picture that could not be taken changes nothing.
+more than a quarter of the time is spent on it, and a twentieth while our runs only wait. What counts is the quickest of
+the last few: one that was slow because this machine was busy says nothing about the site. A picture that could not be
+taken changes nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 SHARE_OF_TIME = 4
 """A second's interval holds as long as the question takes a quarter of it."""
+SHARE_WHILE_WAITING = 20
+"""The same while none of our runs runs: their starts may be seen a little later than their ends."""
 LONGEST_PAUSE = 30.0
 
 
@@ -45,14 +48,16 @@ class Watcher:
         self._controller, self._interval, self._digest = controller, interval, digest
         self._lock = asyncio.Lock()
         self._busy = asyncio.Event()
+        self._running = False
         self._nudge = asyncio.Event()
         self._costs: deque[float] = deque(maxlen=5)
         self.latest: Picture | None = None
         self.pictures = 0
         """How many were taken."""
 
-    def watch(self, active: bool) -> None:
-        """Whether there is anything to look for."""
+    def watch(self, active: bool, *, running: bool | None = None) -> None:
+        """Whether there is anything to look for, and whether any of it runs (None: as before)."""
+        self._running = self._running if running is None else running
         if active:
             self._busy.set()
         else:
@@ -94,7 +99,8 @@ class Watcher:
             await self._pause(begin, failures)
 
     async def _pause(self, begin: float, failures: int) -> None:
-        left = pause(self._interval, self._costs, failures) - (time.monotonic() - begin)
+        share = SHARE_OF_TIME if self._running else SHARE_WHILE_WAITING
+        left = pause(self._interval, self._costs, failures, share) - (time.monotonic() - begin)
         self._nudge.clear()
         try:
             async with asyncio.timeout(max(0.0, left)):
@@ -103,9 +109,9 @@ class Watcher:
             return
 
 
-def pause(interval: float, costs: Collection[float], failures: int) -> float:
+def pause(interval: float, costs: Collection[float], failures: int, share: int = SHARE_OF_TIME) -> float:
     """Seconds from one picture to the next, by what the last ones cost and how often it failed since."""
-    wanted = max(interval, min(costs, default=0.0) * SHARE_OF_TIME) * 2.0 ** min(failures, 5)
+    wanted = max(interval, min(costs, default=0.0) * share) * 2.0 ** min(failures, 5)
     return min(wanted, LONGEST_PAUSE)
 
 
