@@ -77,6 +77,16 @@ async def test_books_that_are_behind_or_away_hold_up_no_end(
     assert asked > 1, "they were given time to catch up"
 
 
+@real
+@pytest.mark.anyio
+async def test_a_step_that_failed_is_told_though_its_script_did_not_care(engine: SlurmEngine) -> None:
+    run = run_of("srun sh -c 'exit 5'; exit 0")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 0)
+    assert end.message == "one of its steps ended with exit code 5"
+
+
 async def measured(lab: SlurmLab, engine: SlurmEngine, node: str, *scripts: str, cpus: int) -> list[float]:
     """Joules of runs that are on a node together while its counter counts 300."""
     counter = lab.node(node)

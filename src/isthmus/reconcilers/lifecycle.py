@@ -59,7 +59,7 @@ def ended(job: Job, seen: Observation, outputs: Outputs | None, now: datetime) -
     """The try is over: the job's end, or the wait for its next try."""
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
-        phase, reason, message = JobPhase.SUCCEEDED, None, None
+        phase, reason, message = JobPhase.SUCCEEDED, None, seen.message or None
     elif cancelled:
         phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or "cancelled while it ran"
     else:

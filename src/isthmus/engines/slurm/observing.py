@@ -151,6 +151,8 @@ def over(evidence: Evidence) -> Observation:
     source = job or books
     number = source.id if source else record.job or (word.job if word else None)
     reason, message = _reason(evidence)
+    if reason is EndReason.COMPLETED and not message and books is not None:
+        message = _derived(books)
     code, name = _status(evidence, reason)
     started, ended = _times(evidence)
     usage = _usage_of(evidence, started, ended) if started is not None else None
@@ -166,6 +168,13 @@ def over(evidence: Evidence) -> Observation:
         usage,
         _devices(record, evidence.units),
     )
+
+
+def _derived(books: Accounted) -> str:
+    """What the books say of the steps, where a script hid it: the highest exit code of any of them."""
+    if not books.derived_exit_code or books.derived_exit_code == books.exit_code:
+        return ""
+    return f"one of its steps ended with exit code {books.derived_exit_code}"
 
 
 def _reason(evidence: Evidence) -> tuple[EndReason, str]:

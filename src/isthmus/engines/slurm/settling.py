@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -29,8 +30,8 @@ from .watching import Picture
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3
-"""Looks that a place is given to catch up."""
+PATIENCE, PATIENCE_SECONDS = 3, 3.0
+"""Looks, and seconds, that a place is given at least to catch up."""
 LOST_AFTER = 3
 """Pictures in a row without a job that Slurm says it does not know, before it counts as lost."""
 AT_ONCE = 32
@@ -47,6 +48,7 @@ class Known:
     unsure: bool = True
     """Whether it may have been sent without anybody hearing of it."""
     looks: int = 0
+    first_look: float = 0.0
     missing: int = 0
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     start: observing.Range | None = None
@@ -130,9 +132,11 @@ class Settler:
             return False
         row = books.get(job.id)
         known.looks += 1
+        known.first_look = known.first_look or time.monotonic()
+        patient = known.looks < PATIENCE or time.monotonic() < known.first_look + PATIENCE_SECONDS
         expected = "COMPLETED" in job.states or ("FAILED" in job.states and begun is not None)
         behind = (expected and word is None) or (self.facts.accounting and not _whole(row))
-        if behind and known.looks < PATIENCE:
+        if behind and patient:
             return False
         if word is None and job.exit_code is None and job.signal is None:
             detailed = await self._controller.job(job.id)
