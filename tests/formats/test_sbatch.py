@@ -95,6 +95,16 @@ def test_slurms_own_dependencies_are_passed_on() -> None:
             SlurmOptions(dependency=wrong)
 
 
+def test_tasks_without_nodes_may_be_spread() -> None:
+    found = batch("-n 4")
+    assert found.resources == {"tasks": 4}
+    assert found.slurm == {"nodes": "1-4"}
+    assert batch("-N 2-3 -n 6").slurm == {"nodes": "2-3"}
+    assert batch("-N 2 -n 6").slurm == {}
+    assert batch("-N 1 -n 4").slurm == {}
+    assert batch("--mem=1G").slurm == {}
+
+
 def test_flags_do_not_swallow_the_next_option() -> None:
     found = batch("--exclusive --nodes 2", "--requeue -p short")
     assert found.resources["nodes"] == 2

@@ -357,6 +357,7 @@ async def test_ssh_is_cut_under_a_log_and_under_a_submission(
         await engine.submit(run)
         await wait_log_has(engine, run.id, b"begun\n")
         waiting = asyncio.create_task(engine.wait_log(run.id, Stream.STDOUT, 6, 60))
+        assert login._sessions()
         await asyncio.to_thread(login.drop)
         (Path(base.folder) / "runs" / run.id / "work" / "go").touch()
         await waiting

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.engines.base import After
+from isthmus.engines.base import After, Run
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob, SlurmNode, SlurmPartition
 from isthmus.engines.slurm.observing import start_between
@@ -19,7 +19,7 @@ from isthmus.engines.slurm.waits import Wait, estimate
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.resources.jobs import DependencyCondition, SlurmOptions
-from isthmus.testing.engines import until, wait_ended, whole_log
+from isthmus.testing.engines import new_run_id, until, wait_ended, whole_log
 
 from .conftest import MakeEngine, settings_of
 from .test_exactly_once import run_of
@@ -122,6 +122,18 @@ async def test_slurms_own_words_reach_slurm(lab: SlurmLab, engine: SlurmEngine) 
     await wait_ended(engine, run.id)
     number = lab.call("squeue", "-h", "-t", "all", "-o", "%A %k").split()
     assert f"isthmus:{run.id}" in number
+
+
+@real
+async def test_tasks_are_spread_where_they_may_be(lab: SlurmLab, engine: SlurmEngine) -> None:
+    """More tasks than a node has cpus."""
+    options = SlurmOptions(nodes="1-4")
+    run = Run(new_run_id(), "t", "wide", command=("hostname",), tasks=4, milli_cpus=4000, slurm=options)
+    await engine.submit(run)
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+    names = (await whole_log(engine, run.id)).split()
+    assert len(names) == 4
+    assert len(set(names)) in (2, 3)
 
 
 # Estimates, without a cluster

@@ -329,7 +329,7 @@ def test_the_interval_holds_where_the_question_is_cheap_and_grows_where_it_is_no
     assert pause(1.0, [], 0) == 1
     assert pause(1.0, [0.2, 3.0], 0) == 1, "one slow answer says nothing about the site"
     assert pause(1.0, [1.5, 2.0], 0) == 6
-    assert pause(1.0, [0.2], 0, SHARE_WHILE_WAITING) == 4, "less often while nothing runs"
+    assert pause(1.0, [0.5], 0, SHARE_WHILE_WAITING) == 4, "less often while nothing runs"
     assert pause(1.0, [0.1], 2) == 4, "less often when it does not answer"
     assert pause(1.0, [60.0], 9) == LONGEST_PAUSE
 

@@ -229,6 +229,8 @@ def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
         batch.resources["tasks"] = tasks
     if nodes > 1:
         batch.resources["nodes"] = nodes
+    if (most := _most_nodes(found, tasks)) > nodes:
+        batch.slurm["nodes"] = f"{nodes}-{most}"
     if cpus := _count(found, "cpus-per-task"):
         batch.resources["cpus"] = str(cpus)
     # The devices of a Job are per task, those of --gres per node.
@@ -239,6 +241,14 @@ def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
                 f"{total} units of {device['class']} can not be shared out evenly over {tasks} tasks; each gets one"
             )
         device["count"] = max(1, total // tasks)
+
+
+def _most_nodes(found: Mapping[str, str], tasks: int) -> int:
+    """As many as the range says; where only tasks are named, Slurm may spread them as it likes."""
+    text = found.get("nodes", "")
+    if "-" in text and text.split("-")[1].isdigit():
+        return int(text.split("-")[1])
+    return tasks if not text and "ntasks-per-node" not in found else 1
 
 
 def _count(found: Mapping[str, str], name: str) -> int | None:

@@ -202,6 +202,9 @@ class SlurmOptions(Model):
     licenses: SlurmList | None = None
     nodelist: SlurmList | None = Field(default=None, description="nodes it must have")
     exclude: SlurmList | None = Field(default=None, description="nodes it must not have")
+    nodes: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}-[1-9][0-9]{0,5}$")] | None = Field(
+        default=None, description="any number of nodes between two, in place of resources.nodes: 1-4"
+    )
     dependency: Annotated[str, StringConstraints(pattern=_SLURM_DEPENDENCY, max_length=1024)] | None = Field(
         default=None, description="Slurm's own words, by Slurm's numbers: afterok:123, or singleton"
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from .facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from .parsing import gres, names, node_states
-from .submissions import Submission
+from .submissions import Submission, node_range
 
 OLDEST, NEWEST = 36, 45
 """Versions v0.0.N that we know."""
@@ -255,7 +255,8 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
         "cpus_per_task": wanted.cpus_per_task,
         "requeue": wanted.requeue,
     }
-    job |= {"nodes": [wanted.nodes, wanted.nodes]} if plain else {"nodes": str(wanted.nodes)}
+    most = max(wanted.nodes, wanted.most_nodes)
+    job |= {"nodes": [wanted.nodes, most]} if plain else {"nodes": node_range(wanted)}
     if wanted.memory_mb:
         job["memory_per_node"] = count(wanted.memory_mb)
     if wanted.time_minutes:

@@ -36,6 +36,7 @@ class Submission:
     """Where Slurm itself writes; the job's own output goes elsewhere."""
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 1
+    most_nodes: int = 1
     tasks: int = 1
     cpus_per_task: int = 1
     memory_mb: int = 0
@@ -97,6 +98,7 @@ def make(
 ) -> Submission:
     """What Slurm is told of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
     tasks = max(run.tasks, run.nodes)
+    least, _, most = (options.nodes or f"{run.nodes}-{run.nodes}").partition("-")
     return Submission(
         name=job_name(run),
         comment=comment_of(run.id),
@@ -105,7 +107,8 @@ def make(
         work_dir=f"{folder}/work",
         output=f"{folder}/slurm.out",
         environment=dict(environment or {}),
-        nodes=run.nodes,
+        nodes=int(least),
+        most_nodes=int(most),
         tasks=tasks,
         cpus_per_task=max(1, math.ceil(run.milli_cpus / 1000 / tasks)),
         memory_mb=math.ceil(run.memory_bytes / run.nodes / _MIB),
@@ -141,6 +144,11 @@ def dependency_of(run: Run, numbers: Mapping[str, int]) -> str:
     return ",".join([*parts, *([run.slurm.dependency] if run.slurm.dependency else [])])
 
 
+def node_range(wanted: Submission) -> str:
+    """How many nodes, as Slurm writes it."""
+    return str(wanted.nodes) if wanted.most_nodes <= wanted.nodes else f"{wanted.nodes}-{wanted.most_nodes}"
+
+
 def minutes(seconds: float | None) -> int:
     """Slurm counts minutes. A limit between two is held by the script; Slurm's own stands a minute behind it."""
     if seconds is None:
@@ -156,7 +164,7 @@ def sbatch(wanted: Submission) -> list[str]:
         "--chdir": wanted.work_dir,
         "--output": wanted.output,
         "--input": "/dev/null",
-        "--nodes": str(wanted.nodes),
+        "--nodes": node_range(wanted),
         "--ntasks": str(wanted.tasks),
         "--cpus-per-task": str(wanted.cpus_per_task),
         "--mem": f"{wanted.memory_mb}M" if wanted.memory_mb else "",

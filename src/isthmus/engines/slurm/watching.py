@@ -2,7 +2,7 @@
 
 Nobody else asks Slurm how jobs are: readers look at the picture. It is taken every second while a run of ours is there,
 and not at all otherwise; where taking it is slow (a site with many thousand jobs) it is taken less often, so that never
-more than a quarter of the time is spent on it, and a twentieth while our runs only wait. What counts is the quickest of
+more than a quarter of the time is spent on it, and an eighth while our runs only wait. What counts is the quickest of
 the last few: one that was slow because this machine was busy says nothing about the site. A picture that could not be
 taken changes nothing.
 """
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 SHARE_OF_TIME = 4
 """A second's interval holds as long as the question takes a quarter of it."""
-SHARE_WHILE_WAITING = 20
+SHARE_WHILE_WAITING = 8
 """The same while none of our runs runs: their starts may be seen a little later than their ends."""
-LONGEST_PAUSE = 30.0
+LONGEST_PAUSE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
