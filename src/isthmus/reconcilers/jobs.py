@@ -247,8 +247,12 @@ class JobReconciler:
                 )
             self._leadership.check()
             reach("submit:before")
-            work = engine.submit(run, files)
-            seen = await telling(engine, run.id, work, lambda far: self._tell(job, f"its files are being sent: {far}"))
+            if files is None:
+                seen = await engine.submit(run)
+            else:
+                seen = await telling(
+                    engine, run.id, engine.submit(run, files), lambda far: self._tell(job, f"sending its files: {far}")
+                )
             reach("submit:after")
         except EngineRefused as error:
             await self._end(
@@ -304,7 +308,7 @@ class JobReconciler:
                 job = self._index.job(record)
             work = self._collect(job, engine)
             outputs = await telling(
-                engine, job.run_id, work, lambda far: self._tell(job, f"its outputs are being brought back: {far}")
+                engine, job.run_id, work, lambda far: self._tell(job, f"bringing back its outputs: {far}")
             )
             record = self._jobs.get(record.key) or record
         reach("finish:collected")

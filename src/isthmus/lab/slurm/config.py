@@ -41,7 +41,7 @@ def slurm_conf(place: Place, settings: LabSettings, host: str, backup: str | Non
         "ReturnToService": "2",
         "SlurmctldTimeout": "30",
         "SlurmdTimeout": "20",
-        "KillWait": "2",
+        "KillWait": "4",
         "MinJobAge": "300",
         "MaxJobCount": "50000",
     }
