@@ -65,7 +65,8 @@ def refreshed(text: str, sections: list[Section]) -> str:
     """The page with these sections measured anew, at their old places or at the end."""
     head, *parts = re.split(r"^(?=## )", text, flags=re.M)
     for section in sections:
-        section.about += f" Measured apart from the rest, on {datetime.now(UTC):%Y-%m-%d}, on {machine()}."
+        busy = f"load average {os.getloadavg()[2]:.0f} over the last quarter of an hour"
+        section.about += f" Measured apart from the rest, on {datetime.now(UTC):%Y-%m-%d}, on {machine()}; {busy}."
         new = f"{_text(section)}\n\n"
         places = [n for n, part in enumerate(parts) if part.startswith(f"## {section.title}\n")]
         if places:
