@@ -1,4 +1,8 @@
-"""`python -m benchmarks [--only reads,creates] [--seconds 5] [--stdout]`."""
+"""`python -m benchmarks [reads creates …] [--seconds 5] [--stdout]`.
+
+Without names everything is measured and `docs/benchmarks.md` is written anew; with names only their sections of it are
+replaced, and each says when it was measured.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,28 @@ import sys
 from pathlib import Path
 
 from .load import need_wrk
-from .report import page
+from .report import page, refreshed
 
 PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []], help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--seconds", type=int, default=5, help="length of each load")
     parser.add_argument("--stdout", action="store_true", help="print the page instead of writing docs/benchmarks.md")
     asked = parser.parse_args()
     need_wrk()
     sections = []
-    for part in asked.only.split(","):
+    for part in asked.parts or PARTS:
         print(f"measuring {part} …", file=sys.stderr, flush=True)
         sections.append(importlib.import_module(f"benchmarks.{part}").run(asked.seconds))
-    text = page(sections)
+    place = Path("docs/benchmarks.md")
+    text = refreshed(place.read_text(), sections) if asked.parts and place.exists() else page(sections)
     if asked.stdout:
         print(text)
     else:
-        Path("docs/benchmarks.md").write_text(text)
+        place.write_text(text)
         print("wrote docs/benchmarks.md", file=sys.stderr)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +31,12 @@ class Section:
     about: str
     figures: list[Figure] = field(default_factory=list)
 
+    def add(self, figure: Figure) -> None:
+        """Note a figure, and tell it at once: whoever waits for the page sees how it goes."""
+        self.figures.append(figure)
+        ratio = "" if figure.ratio is None else f" ({figure.ratio:.2f})"
+        print(f"  {figure.what}: {figure.measured}; {figure.baseline}{ratio}", file=sys.stderr, flush=True)
+
 
 def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -49,11 +57,30 @@ def page(sections: list[Section]) -> str:
         "",
     ]
     for section in sections:
-        lines += [f"## {section.title}", "", section.about, "", "| what | measured | baseline | ratio | aim | met |"]
-        lines.append("| --- | --- | --- | --- | --- | --- |")
-        for f in section.figures:
-            ratio = "" if f.ratio is None else f"{f.ratio:.2f}"
-            met = "" if f.met is None else "yes" if f.met else "**no**"
-            lines.append(f"| {f.what} | {f.measured} | {f.baseline} | {ratio} | {f.target} | {met} |")
-        lines.append("")
+        lines += [_text(section), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def refreshed(text: str, sections: list[Section]) -> str:
+    """The page with these sections measured anew, at their old places or at the end."""
+    head, *parts = re.split(r"^(?=## )", text, flags=re.M)
+    for section in sections:
+        busy = f"load average {os.getloadavg()[2]:.0f} over the last quarter of an hour"
+        section.about += f" Measured apart from the rest, on {datetime.now(UTC):%Y-%m-%d}, on {machine()}; {busy}."
+        new = f"{_text(section)}\n\n"
+        places = [n for n, part in enumerate(parts) if part.startswith(f"## {section.title}\n")]
+        if places:
+            parts[places[0]] = new
+        else:
+            parts.append(new)
+    return "\n\n".join(part.strip("\n") for part in (head, *parts)) + "\n"
+
+
+def _text(section: Section) -> str:
+    lines = [f"## {section.title}", "", section.about, "", "| what | measured | baseline | ratio | aim | met |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for f in section.figures:
+        ratio = "" if f.ratio is None else f"{f.ratio:.2f}"
+        met = "" if f.met is None else "yes" if f.met else "**no**"
+        lines.append(f"| {f.what} | {f.measured} | {f.baseline} | {ratio} | {f.target} | {met} |")
     return "\n".join(lines)

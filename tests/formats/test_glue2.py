@@ -16,7 +16,7 @@ SITE = {
             {"name": "n2", "cpus": 2, "memoryBytes": 1 << 30, "features": ["board"]},
             {"name": "n3", "cpus": 8, "memoryBytes": 1 << 30},
         ],
-        "queues": [{"name": "short", "state": "Up", "maxTime": "30m", "pending": 3, "running": 2}],
+        "queues": [{"name": "short", "state": "Up", "maxTime": "30m", "pending": 3, "running": 2, "longestWait": "5m"}],
     },
 }
 
@@ -28,6 +28,7 @@ def test_a_site_in_glue_2() -> None:
     assert (service["RunningJobs"], service["WaitingJobs"], service["ServingState"]) == (2, 3, "production")
     (share,) = found["ComputingShare"]
     assert (share["MappingQueue"], share["MaxWallTime"]) == ("short", 1800)
+    assert share["EstimatedWorstWaitingTime"] == 300
     assert [e["TotalInstances"] for e in found["ExecutionEnvironment"]] == [2, 1]
     assert found["AcceleratorEnvironment"][0]["PhysicalAccelerators"] == 1
     manager = found["ComputingManager"][0]

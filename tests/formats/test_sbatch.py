@@ -4,7 +4,7 @@ import pytest
 
 from isthmus.errors import Invalid
 from isthmus.formats.sbatch import Batch, has_directives, merged, read_batch, seconds_of
-from isthmus.resources.jobs import Job
+from isthmus.resources.jobs import Job, SlurmOptions
 from isthmus.resources.kinds import JOB
 from isthmus.resources.validation import validate
 
@@ -70,10 +70,12 @@ def test_memory_by_cpu_and_by_node() -> None:
 
 
 def test_what_is_not_honoured_is_named() -> None:
-    found = batch("--dependency=afterok:12", "--chdir=/scratch", "--gres=tpu:1", "--mem=0", "--mail-type=END", "--bb=x")
+    found = batch(
+        "--dependency=afterok:12?afterok:13", "--chdir=/scratch", "--gres=tpu:1", "--mem=0", "--mail-type=END", "--bb=x"
+    )
     told = " ".join(found.unheeded)
     assert len(found.unheeded) == 6
-    assert "--after JOB" in told
+    assert "not one of them (?)" in told
     assert "--gres=tpu:1" in told
     assert "--bb=x is not honoured" in told
     assert found.resources == {}
@@ -83,6 +85,24 @@ def test_what_is_not_honoured_is_named() -> None:
 def test_what_cannot_be_read_is_refused(line: str) -> None:
     with pytest.raises(Invalid):
         batch(line)
+
+
+def test_slurms_own_dependencies_are_passed_on() -> None:
+    assert batch("-d afterok:12:13,singleton").slurm == {"dependency": "afterok:12:13,singleton"}
+    assert SlurmOptions(dependency="afterok:12:13_4+5,singleton").dependency
+    for wrong in ("afterok", "afterok:x", "afterok:1;id", "singleton,", "--uid=0"):
+        with pytest.raises(ValueError, match="pattern"):
+            SlurmOptions(dependency=wrong)
+
+
+def test_tasks_without_nodes_may_be_spread() -> None:
+    found = batch("-n 4")
+    assert found.resources == {"tasks": 4}
+    assert found.slurm == {"nodes": "1-4"}
+    assert batch("-N 2-3 -n 6").slurm == {"nodes": "2-3"}
+    assert batch("-N 2 -n 6").slurm == {}
+    assert batch("-N 1 -n 4").slurm == {}
+    assert batch("--mem=1G").slurm == {}
 
 
 def test_flags_do_not_swallow_the_next_option() -> None:

@@ -76,6 +76,7 @@ def login(lab: SlurmLab) -> Iterator[LoginNode]:
     node.up([SSH_USER, "root"])
     yield node
     node.down()
+    assert not node._answers(), "sshd is left behind"
 
 
 def ssh_settings(lab: SlurmLab, login: LoginNode, *, service: str) -> SlurmSettings:

@@ -11,9 +11,10 @@ import pytest
 
 from isthmus.engines.base import EndReason
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.facts import SlurmJob
+from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.engines.slurm.sharing import share_of_nodes
+from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.resources.jobs import SlurmOptions
 from isthmus.testing.engines import until, wait_ended, wait_log_has
@@ -49,6 +50,41 @@ async def test_usage_comes_from_the_books(
     assert end.usage.cpu_seconds > 0.05
     assert end.usage.peak_memory_bytes
     assert end.usage.peak_memory_bytes < 200 * 2**20
+
+
+@real
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", ["behind", "away"])
+async def test_books_that_are_behind_or_away_hold_up_no_end(
+    fault: str, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def books(numbers: object, since: object) -> list[Accounted]:
+        nonlocal asked
+        asked += 1
+        if fault == "away":
+            raise SiteUnavailable("slurmdbd does not answer")
+        return []
+
+    monkeypatch.setattr(engine._controller, "books", books)
+    run = run_of("exit 4")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 4)
+    assert end.usage is not None
+    assert end.usage.elapsed_seconds is not None
+    assert asked > 1, "they were given time to catch up"
+
+
+@real
+@pytest.mark.anyio
+async def test_a_step_that_failed_is_told_though_its_script_did_not_care(engine: SlurmEngine) -> None:
+    run = run_of("srun sh -c 'exit 5'; exit 0")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 0)
+    assert end.message == "one of its steps ended with exit code 5"
 
 
 async def measured(lab: SlurmLab, engine: SlurmEngine, node: str, *scripts: str, cpus: int) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -157,18 +156,7 @@ async def test_slurm_may_requeue_where_it_is_allowed_to(lab: SlurmLab, engine: S
     job = str(engine._active[run.id].record.job)
     lab.call("scontrol", "requeue", job)
 
-    async def waits() -> bool:
-        return lab.call("squeue", "-h", "-j", job, "-o", "%T %r").strip() == "PENDING BeginTime"
-
-    await until(waits, "the job to be requeued")
-
-    async def begins_again() -> bool:
-        # Slurm itself would wait two minutes, and sets that time anew while the first try is being cleared away.
-        lab.call("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
-        await asyncio.sleep(0.5)
-        return b"try 1\n" in await whole_log(engine, run.id)
-
-    await until(begins_again, "the job to begin again")
+    await wait_log_has(engine, run.id, b"try 1\n")
     assert (await wait_ended(engine, run.id)).exit_code == 0
 
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from isthmus.engines.base import EndReason, RunState, Stream
+from isthmus.engines.slurm import driver, tokens
 from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.facts import SlurmJob
+from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm import processes
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode
+from isthmus.resources.jobs import SlurmOptions
 from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
 
 from .conftest import SSH_USER, MakeEngine, settings_of, ssh_settings
@@ -28,18 +35,24 @@ pytestmark = [pytest.mark.real, pytest.mark.anyio]
 QUICK = {"MessageTimeout": "5"}
 
 
-@pytest.fixture
-def broken() -> Iterator[SlurmLab]:
-    """A lab to break."""
+@contextmanager
+def a_lab(settings: LabSettings) -> Iterator[SlurmLab]:
     folder = Path(tempfile.mkdtemp(prefix="isl-"))
     folder.chmod(0o711)
     made = SlurmLab(folder / "lab")
     try:
-        made.up(2, LabSettings(options=QUICK))
+        made.up(2, settings)
         yield made
     finally:
         made.down(erase=True)
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def broken() -> Iterator[SlurmLab]:
+    """A lab to break."""
+    with a_lab(LabSettings(options=QUICK)) as lab:
+        yield lab
 
 
 async def running(engine: SlurmEngine, run_id: str) -> bool:
@@ -66,6 +79,35 @@ async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: M
     await engine.submit(late)
     assert (await wait_ended(engine, late.id)).exit_code == 0
     assert len(jobs_of(broken, late.id)) == 1
+
+
+async def test_a_backup_controller_takes_over(make_engine: MakeEngine) -> None:
+    with a_lab(LabSettings(backup=True, options={**QUICK, "SlurmctldTimeout": "5"})) as pair:
+        engine = await make_engine(settings_of(pair))
+        run, waits = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 4"), run_of("echo waited")
+        await engine.submit(run)
+        await wait_log_has(engine, run.id, b"begun\n")
+        blocked = replace(waits, slurm=SlurmOptions(dependency=f"afterany:{engine._active[run.id].record.job}"))
+        await engine.submit(blocked)
+        # What was submitted within the last moments may not be on disk yet: then the backup would not have it.
+        await until(lambda: asyncio.sleep(0.2, _saved(pair)), "slurmctld to save its state")
+        await asyncio.to_thread(pair.stop_controller, kill=True)
+        assert await running(engine, run.id)
+        await until(lambda: asyncio.sleep(0.2, pair.backup.in_charge()), "the backup to take over")
+        (Path(engine._files.folder(run.id)) / "work" / "go").touch()
+        assert (await wait_ended(engine, run.id)).exit_code == 4
+        assert (await wait_ended(engine, blocked.id)).exit_code == 0
+        late = run_of("echo late")
+        await engine.submit(late)
+        assert (await wait_ended(engine, late.id)).exit_code == 0
+        for one in (run, blocked, late):
+            assert len(jobs_of(pair, one.id)) == 1
+
+
+def _saved(lab: SlurmLab) -> bool:
+    """Whether the state on disk is younger than a few seconds' worth of submissions."""
+    file = lab.place.root / "state" / "job_state"
+    return file.exists() and b"afterany" in file.read_bytes()
 
 
 async def test_slurmctld_is_started_cold(broken: SlurmLab, make_engine: MakeEngine) -> None:
@@ -185,6 +227,121 @@ async def test_slurmrestd_is_away(broken: SlurmLab, make_engine: MakeEngine) -> 
     assert len(jobs_of(broken, late.id)) == 1
 
 
+async def test_slurmrestd_is_full(broken: SlurmLab, make_engine: MakeEngine) -> None:
+    """It holds about 124 connections, and whoever comes then gets no answer: nothing is concluded from that."""
+    rest = RestSettings(url=broken.place.rest_url, key_file=broken.place.jwt_key)
+    settings = replace(settings_of(broken), transport="REST", rest=rest, command_seconds=2)
+    engine = await make_engine(settings)
+    run, late = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 6"), run_of("echo late")
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"begun\n")
+    await engine._controller.close()  # its connections are given to others
+    engine._controller = engine._watcher._controller = engine._settler._controller = make(settings)._controller
+    others = [socket.create_connection(("127.0.0.1", broken.place.port(3))) for _ in range(200)]
+    try:
+        with pytest.raises(SiteUnavailable):
+            await engine._controller.open()
+        with pytest.raises(SiteUnavailable):
+            await engine.submit(late)
+        assert await running(engine, run.id)
+    finally:
+        for other in others:
+            other.close()
+
+    async def answers() -> bool:
+        try:
+            await engine._controller.open()
+        except SiteUnavailable:
+            return False
+        return True
+
+    await until(answers, "slurmrestd to answer again")
+    await engine.submit(late)
+    (Path(engine._files.folder(run.id)) / "work" / "go").touch()
+    assert (await wait_ended(engine, run.id)).exit_code == 6
+    assert (await wait_ended(engine, late.id)).exit_code == 0
+    assert len(jobs_of(broken, late.id)) == 1
+
+
+async def test_clocks_are_minutes_apart(
+    lab: SlurmLab, make_engine: MakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's clock runs ten minutes ahead of slurmctld's, the control plane's four minutes behind."""
+    (lab.place.shared / "ahead").mkdir(exist_ok=True)
+    clock = lab.place.shared / "ahead" / "date"
+    clock.write_text('#!/bin/sh\nexec /bin/date -d "10 minutes" "$@"\n')
+    for path in (clock.parent, clock):
+        path.chmod(0o755)
+    now = time.time
+    for module in (driver, tokens):
+        monkeypatch.setattr(module.time, "time", lambda: now() - 240)
+    rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
+    engine = await make_engine(settings_of(lab), transport="REST", rest=rest, path=str(clock.parent))
+    run = run_of("date +%s; sleep 2")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert float(await whole_log(engine, run.id)) > now() + 300, "the node's clock is wrong indeed"
+    assert end.started_at is not None
+    assert end.ended_at is not None
+    assert abs(end.started_at.timestamp() - now()) < 120, "times are those of slurmctld's clock"
+    assert end.usage is not None
+    assert 2 <= (end.usage.elapsed_seconds or 0) < 60
+    assert end.usage.elapsed_seconds == pytest.approx((end.ended_at - end.started_at).total_seconds())
+
+
+async def test_a_job_that_slurm_has_forgotten_is_known_by_its_own_word(
+    engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end and MinJobAge passed unseen."""
+    run = run_of("echo x; exit 7")
+
+    ended = Path(engine._files.folder(run.id)) / "ended"
+
+    async def nothing() -> list[SlurmJob]:
+        if not ended.exists():
+            raise SiteUnavailable("nobody asks before its end")
+        return []
+
+    async def no_such_job(number: int) -> None:
+        del number
+
+    monkeypatch.setattr(engine._controller, "jobs", nothing)
+    monkeypatch.setattr(engine._controller, "job", no_such_job)
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 7)
+
+
+async def test_a_number_that_is_used_again_is_not_taken_for_ours(
+    lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a cold start the run's number belongs to somebody else's job, which ends."""
+    run = run_of("echo begun; exec sleep 1000")
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"begun\n")
+    known = engine._active[run.id]
+    assert known.job is not None
+    other = replace(known.job, states=("COMPLETED",), comment="somebody's", user="root", exit_code=0)
+
+    async def jobs() -> list[SlurmJob]:
+        return [other]
+
+    async def job(number: int) -> SlurmJob:
+        del number
+        return other
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._controller, "jobs", jobs)
+        patch.setattr(engine._controller, "job", job)
+        before = known.missing
+        await engine._digest(await engine._watcher.fresh())
+        assert known.missing > before, "nobody has seen it"
+        assert await running(engine, run.id)
+    await engine._digest(await engine._watcher.fresh())
+    assert known.missing == 0
+    await engine.cancel(run.id)
+
+
 async def test_ssh_is_cut_under_a_log_and_under_a_submission(
     lab: SlurmLab, login: LoginNode, make_engine: MakeEngine, tmp_path: Path
 ) -> None:
@@ -200,6 +357,7 @@ async def test_ssh_is_cut_under_a_log_and_under_a_submission(
         await engine.submit(run)
         await wait_log_has(engine, run.id, b"begun\n")
         waiting = asyncio.create_task(engine.wait_log(run.id, Stream.STDOUT, 6, 60))
+        assert login._sessions()
         await asyncio.to_thread(login.drop)
         (Path(base.folder) / "runs" / run.id / "work" / "go").touch()
         await waiting

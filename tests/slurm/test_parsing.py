@@ -184,9 +184,9 @@ def test_why_a_job_waits_is_told() -> None:
 # JSON
 
 
-@pytest.mark.parametrize("name", ["rest-jobs-38.json", "rest-jobs-40.json"])
-def test_jobs_of_old_and_new_versions_read_the_same(name: str) -> None:
-    failed, running, waiting = documents.jobs(document(name))
+@pytest.mark.parametrize("version", [38, 39, 40, 42, 44])
+def test_jobs_of_old_and_new_versions_read_the_same(version: int) -> None:
+    failed, running, waiting = documents.jobs(document(f"rest-jobs-{version}.json"))
     assert (failed.id, failed.states[0], failed.exit_code, failed.signal) == (1, "FAILED", 3, None)
     assert failed.run_id == "abc.0"
     assert failed.ended_at == datetime.fromtimestamp(1794784320, UTC)
@@ -205,9 +205,19 @@ def test_exit_codes_in_both_forms() -> None:
     assert documents.exit_status(new) == (42, None)
 
 
-@pytest.mark.parametrize("name", ["rest-site-38.json", "rest-site-40.json"])
-def test_nodes_and_partitions_of_old_and_new_versions_read_the_same(name: str) -> None:
-    answer = document(name)
+@pytest.mark.parametrize("version", [38, 42])
+def test_books_of_old_and_new_versions_read_the_same(version: int) -> None:
+    (row,) = documents.accounted(document(f"rest-books-{version}.json"))
+    assert (row.id, row.user, row.work_dir, row.states) == (9, "ada", "/w", ("FAILED",))
+    assert (row.exit_code, row.signal, row.derived_exit_code) == (3, None, 4)
+    assert (row.cpu_seconds, row.peak_memory_bytes, row.energy_joules) == (61.25, 1 << 20, 180)
+    assert (row.nodes, row.cpus, row.steps) == ("n1", 2, 1)
+    assert row.ended_at == datetime.fromtimestamp(1794784320, UTC)
+
+
+@pytest.mark.parametrize("version", [38, 40, 42, 44])
+def test_nodes_and_partitions_of_old_and_new_versions_read_the_same(version: int) -> None:
+    answer = document(f"rest-site-{version}.json")
     first, drained = documents.nodes(answer)
     assert (first.name, first.cpus, first.memory_bytes) == ("n1", 2, 1000 * 2**20)
     assert first.gres == (("board:akida", 1),)
@@ -217,6 +227,8 @@ def test_nodes_and_partitions_of_old_and_new_versions_read_the_same(name: str) -
     (partition,) = documents.partitions(answer)
     assert (partition.name, partition.default, partition.state) == ("short", True, "UP")
     assert (partition.max_seconds, partition.max_nodes, partition.nodes) == (1800, None, 2)
+    assert (partition.allow_accounts, partition.allow_groups, partition.allow_qos) == (None, None, None)
+    assert (partition.deny_accounts, partition.min_nodes) == ((), 0)
 
 
 def test_errors_are_read_whatever_the_status() -> None:
@@ -228,5 +240,7 @@ def test_errors_are_read_whatever_the_status() -> None:
 def test_the_newest_version_that_is_known_is_used() -> None:
     paths = {f"/slurm/v0.0.{n}/jobs": {} for n in (38, 39, 40, 99)} | {"/slurmdb/v0.0.39/jobs": {}}
     assert documents.versions({"paths": paths}) == [40, 39, 38]
+    newest = {f"/slurm/v0.0.{n}/jobs/": {} for n in range(42, 46)}
+    assert documents.versions({"paths": newest})[0] == 45, "Slurm 26.05"
     assert documents.versions({"paths": paths}, "slurmdb") == [39]
     assert documents.versions({}) == []

@@ -97,12 +97,49 @@ def test_names_that_are_no_names_are_refused_at_the_door(server: ServerProcess) 
 
 
 def test_an_array_with_a_limit(server: ServerProcess, site: str) -> None:
-    script = "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID; test $SLURM_ARRAY_TASK_ID != 2\n"
+    script = (
+        "#!/bin/sh\necho $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, $SLURM_ARRAY_TASK_MIN to "
+        "$SLURM_ARRAY_TASK_MAX by $SLURM_ARRAY_TASK_STEP, $SLURM_ARRAY_JOB_ID; test $SLURM_ARRAY_TASK_ID != 2\n"
+    )
     server.submit("swarm", script=script, array={"indices": "0-3", "limit": 2}, placement={"sites": [site]})
     status = server.finished("swarm")
     assert (status["phase"], status["array"]["succeeded"], status["array"]["failed"]) == ("Failed", 3, 1)
     assert server.status("swarm-2")["exitCode"] == 1
-    assert server.output("swarm-3") == "3\n"
+    assert server.output("swarm-3") == "3 of 4, 0 to 3 by 1, swarm\n"
+
+
+def test_a_job_waits_for_another_in_slurms_own_queue(server: ServerProcess, site: str, lab: SlurmLab) -> None:
+    at = {"sites": [site]}
+    gate = "until test -e go; do sleep 0.1; done"
+    server.submit("ahead", "sh", "-c", f"{gate}; exit 3", placement=at)
+    eventually(lambda: server.status("ahead")["phase"] == "Running", timeout=60)
+    server.submit("behind", "echo", "x", placement=at, dependencies=[{"job": "ahead"}])
+    server.submit("anyway", "echo", "y", placement=at, dependencies=[{"job": "ahead", "condition": "Finished"}])
+    for name in ("behind", "anyway"):
+        eventually(lambda name=name: server.status(name)["phase"] == "Queued", timeout=60)
+        assert server.status(name)["dependencies"][0]["satisfied"] is False
+    number = server.status("anyway")["engineId"]
+    assert f"afterany:{server.status('ahead')['engineId']}" in lab.call("squeue", "-h", "-j", number, "-o", "%E")
+    uid = server.job("ahead")["metadata"]["uid"]
+    next(lab.place.shared.glob(f"{site}/runs/{uid}.0/work")).joinpath("go").touch()
+    status = server.finished("behind")
+    assert (status["phase"], status["reason"]) == ("Cancelled", "DependencyFailed")
+    assert server.finished("anyway")["phase"] == "Succeeded"
+    assert not lab.call("squeue", "-h", "-t", "PD", "-o", "%A").split()
+
+
+def test_a_queued_job_is_held_and_released(server: ServerProcess, site: str, lab: SlurmLab) -> None:
+    lab.call("scontrol", "update", "partitionname=all", "state=down")
+    try:
+        server.submit("paused", "echo", "x", placement={"sites": [site]})
+        eventually(lambda: server.status("paused")["phase"] == "Queued", timeout=60)
+        server.patch("paused", intent="Hold")
+        eventually(lambda: server.status("paused").get("reason") == "Held", timeout=60)
+        assert "JobHeldUser" in lab.call("squeue", "-h", "-j", server.status("paused")["engineId"], "-o", "%r")
+    finally:
+        lab.call("scontrol", "update", "partitionname=all", "state=up")
+    server.patch("paused", intent="Run")
+    assert server.finished("paused")["phase"] == "Succeeded"
 
 
 def test_cancel_and_retries(server: ServerProcess, site: str) -> None:

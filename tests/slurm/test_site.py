@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isthmus.engines.base import EndReason, Run, RunState
+from isthmus.engines.base import EndReason, Run, RunState, Stream
 from isthmus.engines.slurm import documents, submissions, tokens
 from isthmus.engines.slurm.command_line import account
 from isthmus.engines.slurm.controllers import Budget, failure
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
 from isthmus.engines.slurm.opening import make_engine as make
-from isthmus.engines.slurm.partitions import choose
+from isthmus.engines.slurm.partitions import Access, choose
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
 from isthmus.engines.slurm.tokens import Tokens
+from isthmus.engines.slurm.watching import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.resources.jobs import SlurmOptions
-from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
+from isthmus.testing.engines import FolderSource, MemorySink, until, wait_ended, wait_log_has, whole_log
 
 from .conftest import AKIDA, SSH_USER, MakeEngine, settings_of, ssh_settings
 from .test_exactly_once import run_of
@@ -230,6 +232,62 @@ def test_tokens_name_the_person_and_are_short_lived(tmp_path: Path) -> None:
         Tokens(RestSettings(url="http://x")).of("ada")
 
 
+# Files
+
+
+@real
+@pytest.mark.parametrize("way", ["SSH", "Command"])
+async def test_progress_of_files_is_told(
+    way: str, lab: SlurmLab, request: pytest.FixtureRequest, make_engine: MakeEngine, tmp_path: Path
+) -> None:
+    login: LoginNode = request.getfixturevalue("login")
+    base = ssh_settings(lab, login, service=SSH_USER) if way == "SSH" else settings_of(lab)
+    engine = await make_engine(base)
+    source = FolderSource(tmp_path, {f"part-{n}": os.urandom(1 << 20) for n in range(8)})
+    run = run_of("cat part-* > out; ls")
+    told: list[tuple[int, int]] = []
+
+    async def watch(work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            if moved := engine.moved(run.id):
+                told.append(moved)
+            await asyncio.sleep(0)
+        await task
+
+    await watch(engine.submit(run, source))
+    assert told
+    assert all(done <= total for done, total in told)
+    assert told[-1][1] >= 8 << 20
+    assert engine.moved(run.id) is None
+    await wait_ended(engine, run.id)
+    if way == "SSH":
+        told.clear()
+        sink = MemorySink()
+        await watch(engine.collect(run.id, ["out"], sink))
+        assert len(sink.files["out"]) == 8 << 20
+        assert told
+
+
+@real
+async def test_a_thousand_who_follow_a_log_cost_one_reader(engine: SlurmEngine) -> None:
+    run = run_of("echo begun; until test -e go; do sleep 0.1; done; echo more")
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"begun\n")
+    before = engine._logs.reads
+
+    async def follow() -> bytes:
+        await engine.wait_log(run.id, Stream.STDOUT, 6, 60)
+        return await engine.read_log(run.id, Stream.STDOUT, 6, 1000)
+
+    followers = [asyncio.create_task(follow()) for _ in range(1000)]
+    await asyncio.sleep(0)
+    (Path(engine._files.folder(run.id)) / "work" / "go").touch()
+    assert set(await asyncio.gather(*followers)) == {b"more\n"}
+    assert engine._logs.reads - before <= 3
+    await wait_ended(engine, run.id)
+
+
 # Kind to slurmctld
 
 
@@ -265,6 +323,15 @@ async def test_without_runs_nothing_is_asked(engine: SlurmEngine) -> None:
         return engine._watcher.pictures == before
 
     await until(quiet, "the questions to stop")
+
+
+def test_the_interval_holds_where_the_question_is_cheap_and_grows_where_it_is_not() -> None:
+    assert pause(1.0, [], 0) == 1
+    assert pause(1.0, [0.2, 3.0], 0) == 1, "one slow answer says nothing about the site"
+    assert pause(1.0, [1.5, 2.0], 0) == 6
+    assert pause(1.0, [0.5], 0, SHARE_WHILE_WAITING) == 4, "less often while nothing runs"
+    assert pause(1.0, [0.1], 2) == 4, "less often when it does not answer"
+    assert pause(1.0, [60.0], 9) == LONGEST_PAUSE
 
 
 async def test_the_budget_holds_back_and_says_so() -> None:
@@ -314,7 +381,7 @@ PARTITIONS = (
     SlurmPartition("long", max_seconds=86400.0),
     SlurmPartition("boards"),
     SlurmPartition("private", allow_accounts=("secret",)),
-    SlurmPartition("closed", state="DOWN"),
+    SlurmPartition("closed", state="INACTIVE"),
 )
 NODES = (
     SlurmNode("n1", gres=(("board:akida", 1),), partitions=("boards",)),
@@ -324,14 +391,51 @@ NODES = (
 
 def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
     assert choose(run_of("x"), PARTITIONS, NODES) == (), "Slurm's own default will do"
-    assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, account="mine") == ("long",)
+    assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, access=Access("mine")) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:1",)) == ("boards",)
     assert choose(run_of("x", slurm=SlurmOptions(partition="long")), PARTITIONS, NODES) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, allowed=("long", "short")) == ("long",)
     with pytest.raises(EngineRefused, match="none of its nodes has board:akida:2"):
         choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:2",))
+    with pytest.raises(EngineRefused, match=r"closed: it is closed \(inactive\)"):
+        choose(run_of("x"), PARTITIONS, NODES, allowed=("closed",))
+    down = (SlurmPartition("short", state="DOWN", default=True), SlurmPartition("other", max_seconds=60.0))
+    assert choose(run_of("x"), down, ()) == (), "a partition that is down for a while still takes jobs"
     with pytest.raises(EngineRefused, match="not open to Isthmus"):
         choose(run_of("x", slurm=SlurmOptions(partition="boards")), PARTITIONS, NODES, allowed=("long",))
+
+
+def test_partitions_are_for_those_who_may_use_them() -> None:
+    partition = SlurmPartition(
+        "p", allow_groups=("staff",), allow_qos=("high",), deny_accounts=("guests",), deny_qos=("low",), min_nodes=2
+    )
+    two = run_of("x", nodes=2, tasks=2)
+    for access, reason in (
+        (Access(groups=frozenset({"users"})), "for members of staff"),
+        (Access(qos="normal"), "QOS normal may not"),
+        (Access(account="guests"), "account guests may not"),
+    ):
+        with pytest.raises(EngineRefused, match=reason):
+            choose(two, (partition,), (), allowed=("p",), access=access)
+    with pytest.raises(EngineRefused, match="must have 2 nodes"):
+        choose(run_of("x"), (partition,), (), allowed=("p",))
+    good = Access(groups=frozenset({"users", "staff"}), qos="high", account="mine")
+    assert choose(two, (partition,), (), allowed=("p",), access=good) == ("p",)
+    assert choose(two, (partition,), (), allowed=("p",)) == ("p",), "what is not known is left to Slurm"
+
+
+@real
+async def test_a_partition_for_a_group_takes_its_members_only(lab: SlurmLab, make_engine: MakeEngine) -> None:
+    lab.call("scontrol", "create", "partitionname=members", "nodes=ALL", "allowgroups=daemon")
+    try:
+        engine = await make_engine(settings_of(lab), partitions=("members", "all"))
+        await engine.probe(())
+        run = run_of("echo $SLURM_JOB_PARTITION")
+        await engine.submit(run)
+        await wait_ended(engine, run.id)
+        assert await whole_log(engine, run.id) == b"all\n"
+    finally:
+        lab.call("scontrol", "delete", "partitionname=members")
 
 
 def test_devices_become_generic_resources() -> None:

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.jobs import SlurmOptions
+from isthmus.resources.jobs import DependencyCondition, SlurmOptions
 from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
 
@@ -73,6 +73,27 @@ class Account:
     uid: int | None = None
 
 
+class After(NamedTuple):
+    """Another run of the same site, and what must be true of it before this one begins."""
+
+    run_id: str
+    condition: DependencyCondition
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPart:
+    """Which element of which array a run is."""
+
+    array: str
+    """Name of the array."""
+    index: int
+    count: int
+    """Elements of the whole array."""
+    first: int
+    last: int
+    step: int
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One try of one job, as an engine needs to know it."""
@@ -98,6 +119,9 @@ class Run:
     account: Account = field(default_factory=Account)
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     """What only a Slurm engine reads."""
+    after: tuple[After, ...] = ()
+    """What it waits for in the engine's own queue; only where the engine's capabilities have `dependencies`."""
+    array: ArrayPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +133,7 @@ class RunUsage:
     peak_memory_bytes: int | None = None
     energy_joules: float | None = None
     energy_source: str | None = None
-    """`rapl`, `hwmon`, `engine`, or `estimated`."""
+    """`rapl`, `hwmon`, `nvml`, `command`, `engine`, or `estimated`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +151,10 @@ class Observation:
     usage: RunUsage | None = None
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Which units of each class it was given."""
+    held: bool = False
+    """Waits because we asked the engine to hold it."""
+    start_between: tuple[datetime, datetime] | None = None
+    """Of a run that waits: an estimate of its start, from the engine's own plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +166,9 @@ class Capabilities:
     multi_node: bool = False
     images: bool = False
     hold: bool = False
+    """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
+    dependencies: bool = False
+    """Lets a run wait for others in its own queue, and keeps its place there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,4 +273,26 @@ class Engine(Protocol):
 
     async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
         """Return when the log may be longer than `offset` or the run may have ended, at the latest after `timeout`."""
+        ...
+
+
+@runtime_checkable
+class HoldingEngine(Protocol):
+    """An engine that holds what waits in its queue. A run that has begun, or ended, is not touched."""
+
+    async def hold(self, run_id: str) -> None:
+        """Do not start it; raises SiteUnavailable."""
+        ...
+
+    async def release(self, run_id: str) -> None:
+        """Let it start, if it was held by us; raises SiteUnavailable."""
+        ...
+
+
+@runtime_checkable
+class StagingEngine(Protocol):
+    """An engine that moves files over a network, and tells how far it is."""
+
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """Bytes of a run's files that were moved, and that there are; None if none are being moved."""
         ...

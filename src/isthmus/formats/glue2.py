@@ -86,6 +86,8 @@ def _share(service: str, queue: Mapping[str, Any]) -> dict[str, Any]:
     }
     if queue.get("maxTime"):
         share["MaxWallTime"] = int(parse_duration(queue["maxTime"]))
+    if queue.get("longestWait"):
+        share["EstimatedWorstWaitingTime"] = int(parse_duration(queue["longestWait"]))
     return share
 
 

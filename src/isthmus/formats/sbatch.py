@@ -165,6 +165,14 @@ def _hold(batch: Batch, value: str) -> None:
     batch.hold = True
 
 
+def _dependency(batch: Batch, value: str) -> None:
+    """Slurm's own words go to Slurm as they are: the numbers in them are Slurm's."""
+    if "?" in value:
+        batch.unheeded.append(f"--dependency={value} is not honoured: only all of several (,) and not one of them (?)")
+    else:
+        batch.slurm["dependency"] = value
+
+
 _ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
     "time": _time,
     "array": _array,
@@ -182,9 +190,9 @@ _ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
     "requeue": _switch("requeue", True),
     "no-requeue": _switch("requeue", False),
     "hold": _hold,
+    "dependency": _dependency,
 }
 _REMEDIES = {
-    "dependency": "; name the other job with --after JOB",
     "chdir": "; the job runs in a folder of its own, with the files sent along",
     "begin": "; submit it when it shall begin",
     "mail-type": "; follow it with isthmus logs -f",
@@ -221,6 +229,8 @@ def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
         batch.resources["tasks"] = tasks
     if nodes > 1:
         batch.resources["nodes"] = nodes
+    if (most := _most_nodes(found, tasks)) > nodes:
+        batch.slurm["nodes"] = f"{nodes}-{most}"
     if cpus := _count(found, "cpus-per-task"):
         batch.resources["cpus"] = str(cpus)
     # The devices of a Job are per task, those of --gres per node.
@@ -231,6 +241,14 @@ def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
                 f"{total} units of {device['class']} can not be shared out evenly over {tasks} tasks; each gets one"
             )
         device["count"] = max(1, total // tasks)
+
+
+def _most_nodes(found: Mapping[str, str], tasks: int) -> int:
+    """As many as the range says; where only tasks are named, Slurm may spread them as it likes."""
+    text = found.get("nodes", "")
+    if "-" in text and text.split("-")[1].isdigit():
+        return int(text.split("-")[1])
+    return tasks if not text and "ntasks-per-node" not in found else 1
 
 
 def _count(found: Mapping[str, str], name: str) -> int | None:

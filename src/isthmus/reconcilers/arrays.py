@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from functools import lru_cache
 
 from isthmus._kit.clock import timestamp
 from isthmus.errors import AlreadyExists, Conflict, Unavailable
@@ -19,7 +18,6 @@ from isthmus.resources.jobs import (
     Intent,
     Job,
     JobStatus,
-    expand_indices,
 )
 from isthmus.resources.kinds import JOB
 from isthmus.resources.states import JobPhase
@@ -30,6 +28,7 @@ from isthmus.store.base import Key, Record
 from . import lifecycle
 from .job_index import JobIndex
 from .recording import Recorder
+from .runs import expanded
 from .writing import Writer
 
 BATCH = 100
@@ -39,8 +38,6 @@ AHEAD = 1000
 
 _OF_THE_ARRAY = frozenset({"array", "dependencies", "ttlAfterFinished"})
 """What the array itself sees to; its elements do not."""
-
-expanded = lru_cache(maxsize=8)(expand_indices)
 
 
 class ArrayKeeper:

@@ -29,6 +29,10 @@ class EngineRoom:
         """The site's engine is about to be closed."""
         return self._engines.pop(site, None)
 
+    def names(self) -> list[str]:
+        """The sites whose engines are open."""
+        return list(self._engines)
+
     def find(self, site: str) -> Engine | None:
         """The site's engine, if it is open."""
         return self._engines.get(site)

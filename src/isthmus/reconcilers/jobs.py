@@ -9,6 +9,7 @@ done.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from isthmus._kit.clock import parse_timestamp, utcnow
@@ -17,7 +18,7 @@ from isthmus._kit.durations import parse_duration
 from isthmus.engines.base import EndReason, Engine, Observation, RunState
 from isthmus.errors import EngineRefused, Invalid, NotFound
 from isthmus.metrics import JOBS_ENDED
-from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
+from isthmus.resources.jobs import RUN_FINALIZER, Array, Intent, Job, JobStatus, Outputs
 from isthmus.resources.kinds import JOB, TENANT
 from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant
@@ -33,6 +34,7 @@ from isthmus.store.base import Key, Record, Store
 from . import lifecycle
 from .arrays import ArrayKeeper
 from .dependencies import Other, circle, outlook
+from .engine_queues import EngineQueues, keep_held, telling
 from .engine_room import EngineRoom
 from .job_index import JobIndex
 from .profiling import ProfileKeeper
@@ -64,6 +66,7 @@ class JobReconciler:
         self._leadership, self._recorder, self._now = leadership, recorder, now
         self._writer = Writer(store, leadership, jobs)
         self._arrays = ArrayKeeper(jobs, index, self._writer, recorder)
+        self._queues = EngineQueues(jobs, engines)
 
     async def reconcile(self, key: Key) -> Result:
         """One step for one job."""
@@ -131,6 +134,13 @@ class JobReconciler:
             await self._end(record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, reason, hopeless, self._now()))
             return DONE, record
         status = job.status.model_copy(update={"dependencies": found.resolved})
+        if found.waits_for and not job.spec.array and (queued := self._queues.queued(job)):
+            demand = replace(self._index.demand(record), sites=(queued.site,))
+            if found.resolved != job.status.dependencies:
+                status.reason = status.message = None
+                record = await self._writer.status(record, status)
+            self._index.ready(job.uid, demand, job.spec.priority)
+            return self._at_deadline(job), record
         if found.waits_for:
             self._index.unready(job.uid)
             status.reason, status.message = "DependencyWaiting", found.waits_for
@@ -181,6 +191,11 @@ class JobReconciler:
             return DONE
         engine = self._engines.of(site)
         seen = await engine.observe(job.run_id)
+        if job.status.phase in (JobPhase.PLACED, JobPhase.QUEUED) and _unresolved(job):
+            record, hopeless = await self._resolve(record, job)
+            job = self._index.job(record)
+            if hopeless and (seen is None or seen.state is not RunState.RUNNING):
+                return await self._drop(record, job, engine, hopeless)
         if seen is None:
             if job.status.phase in (JobPhase.PLACED, JobPhase.QUEUED):
                 # Queued and gone: the engine lost it before it began. Submitting looks for it once more.
@@ -189,6 +204,26 @@ class JobReconciler:
                 RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {site} no longer knows the run"
             )
         return await self._seen(record, job, engine, seen)
+
+    async def _resolve(self, record: Record, job: Job) -> tuple[Record, str | None]:
+        """What became of the jobs that it waits for in the engine's queue; and why it can never begin, if so."""
+        found = outlook(job, lambda name: self._other(job.namespace, name))
+        if found.resolved != job.status.dependencies:
+            status = job.status.model_copy(update={"dependencies": found.resolved})
+            record = await self._writer.status(record, status)
+        return record, found.hopeless
+
+    async def _drop(self, record: Record, job: Job, engine: Engine, hopeless: str) -> Result:
+        """It waited in the engine's queue for what will never be."""
+        self._leadership.check()
+        await engine.cancel(job.run_id, grace=0)
+        seen = await engine.observe(job.run_id)
+        if seen is not None and seen.state is not RunState.ENDED:
+            return Result(requeue_after=2)
+        status = lifecycle.gave_up(job, JobPhase.CANCELLED, "DependencyFailed", hopeless, self._now())
+        await self._end(record, job, status)
+        await engine.tidy(job.run_id)
+        return DONE
 
     async def _submit(self, record: Record, job: Job, engine: Engine) -> Result:
         if job.spec.intent is Intent.CANCEL:
@@ -199,13 +234,26 @@ class JobReconciler:
                 return await self._seen(record, job, engine, seen)
             return await self._cancelled_early(record, job)
         tenant = self._tenants.get(Key(TENANT.name, "", job.namespace))
+        queued = self._queues.queued(job) if _unresolved(job) else None
+        if _unresolved(job) and queued is None:
+            return Result(requeue_after=2)  # between two phases: what it waits for is about to end
         try:
-            run = run_of(job, Tenant.model_validate(tenant.obj) if tenant else None)
+            run = run_of(
+                job,
+                Tenant.model_validate(tenant.obj) if tenant else None,
+                after=queued.after if queued else (),
+                array=self._array_of(job),
+            )
             engine.check(run)
             files = await self._files(job)
             self._leadership.check()
             reach("submit:before")
-            seen = await engine.submit(run, files)
+            if files is None:
+                seen = await engine.submit(run)
+            else:
+                seen = await telling(
+                    engine, run.id, engine.submit(run, files), lambda far: self._tell(job, f"sending its files: {far}")
+                )
             reach("submit:after")
         except EngineRefused as error:
             await self._end(
@@ -216,7 +264,21 @@ class JobReconciler:
             message = f"the files sent along cannot be used: {error.message}"
             await self._end(record, job, lifecycle.gave_up(job, JobPhase.FAILED, "FilesMissing", message, self._now()))
             return DONE
-        return await self._seen(record, job, engine, seen)
+        return await self._seen(self._jobs.get(record.key) or record, job, engine, seen)
+
+    async def _tell(self, job: Job, message: str) -> None:
+        record = self._jobs.get(Key(JOB.name, job.namespace, job.name))
+        if record is not None and record.uid == job.uid:
+            status = self._index.job(record).status
+            await self._writer.status(record, status.model_copy(update={"message": message}))
+
+    def _array_of(self, job: Job) -> Array | None:
+        """The array of which a job is an element."""
+        for owner in job.metadata.owner_references or ():
+            parent = self._jobs.get(Key(JOB.name, job.namespace, owner.name))
+            if parent is not None and parent.uid == owner.uid:
+                return self._index.job(parent).spec.array
+        return None
 
     async def _files(self, job: Job) -> TreeSource | None:
         """What was sent along, and over it the state that an earlier try kept."""
@@ -246,6 +308,8 @@ class JobReconciler:
             return Result(requeue_after=10)
         if seen.state is RunState.UNKNOWN:
             return Result(requeue_after=5)
+        self._leadership.check()
+        await keep_held(engine, job, seen)
         status = lifecycle.going_on(job, seen)
         if status != job.status:
             record = await self._writer.status(record, status)
@@ -264,7 +328,11 @@ class JobReconciler:
             if job.status.phase is not JobPhase.FINISHING:
                 record = await self._writer.status(record, lifecycle.finishing(job, seen))
                 job = self._index.job(record)
-            kept = await self._collect(job, engine, patterns)
+            work = self._collect(job, engine, patterns)
+            kept = await telling(
+                engine, job.run_id, work, lambda far: self._tell(job, f"bringing back its outputs: {far}")
+            )
+            record = self._jobs.get(record.key) or record
             outputs, checkpoint = (None, kept if kept.count else None) if stopped else (kept, None)
         reach("finish:collected")
         status = lifecycle.ended(job, seen, outputs, self._now(), checkpoint=checkpoint)
@@ -337,6 +405,12 @@ class JobReconciler:
 
     def _site_is_gone(self, site: str) -> bool:
         return self._engines.find(site) is None and not self._engines.expects(site)
+
+
+def _unresolved(job: Job) -> bool:
+    """Whether it still waits for another job."""
+    known = {d.job for d in job.status.dependencies or () if d.satisfied}
+    return any(dependency.job not in known for dependency in job.spec.dependencies)
 
 
 def _tries(job: Job) -> list[tuple[int, str | None]]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
-from isthmus.resources.jobs import Intent, Job, JobStatus, Outputs, Try, Usage
+from isthmus.resources.jobs import Intent, Job, JobStatus, Outputs, StartRange, Try, Usage
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
 from isthmus.resources.plans import DeviceChosen, PlanStatus, Preemption
 from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
@@ -49,7 +49,11 @@ def going_on(job: Job, seen: Observation) -> JobStatus:
     status = _to(job, JobPhase.RUNNING if seen.state is RunState.RUNNING else JobPhase.QUEUED)
     status.engine_id = seen.engine_id or status.engine_id
     status.message = seen.message or None
-    status.reason = None
+    status.reason = "Held" if seen.held else None
+    status.estimated_start = None
+    if seen.start_between is not None:
+        earliest, latest = seen.start_between
+        status.estimated_start = StartRange(earliest=timestamp(earliest), latest=timestamp(latest))
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
     if seen.started_at:
@@ -99,7 +103,7 @@ def ended(
         return _next_stint(job, seen, checkpoint)
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
-        phase, reason, message = JobPhase.SUCCEEDED, None, None
+        phase, reason, message = JobPhase.SUCCEEDED, None, seen.message or None
     elif cancelled:
         phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or "cancelled while it ran"
     else:
@@ -174,6 +178,7 @@ def _to(job: Job, phase: JobPhase) -> JobStatus:
 
 
 def _told(status: JobStatus, seen: Observation) -> JobStatus:
+    status.estimated_start = None
     status.engine_id = seen.engine_id or status.engine_id
     status.exit_code, status.signal = seen.exit_code, seen.signal
     if seen.devices:

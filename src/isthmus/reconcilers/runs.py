@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from isthmus.engines.base import Account, Run
-from isthmus.resources.jobs import INDEX_LABEL, Job, SlurmOptions, Streams
+from functools import lru_cache
+
+from isthmus.engines.base import Account, After, ArrayPart, Run
+from isthmus.resources.jobs import INDEX_LABEL, Array, Job, SlurmOptions, Streams, expand_indices
 from isthmus.resources.tenants import Tenant
 
+expanded = lru_cache(maxsize=8)(expand_indices)
 
-def run_of(job: Job, tenant: Tenant | None) -> Run:
-    """One try of a job, as an engine needs to know it."""
+
+def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), array: Array | None = None) -> Run:
+    """One try of a job, as an engine needs to know it; `array` is that of the array it is an element of."""
     spec, resources = job.spec, job.spec.resources
     env = {variable.name: variable.value for variable in spec.env}
     index = (job.metadata.labels or {}).get(INDEX_LABEL)
@@ -38,7 +42,16 @@ def run_of(job: Job, tenant: Tenant | None) -> Run:
         priority=spec.priority,
         account=_account(tenant),
         slurm=spec.slurm or SlurmOptions(),
+        after=after,
+        array=_part(job, int(index), array) if index is not None and array is not None else None,
     )
+
+
+def _part(job: Job, index: int, array: Array) -> ArrayPart:
+    indices = expanded(array.indices)
+    step = indices[1] - indices[0] if len(indices) > 1 else 1
+    name = next((owner.name for owner in job.metadata.owner_references or ()), job.name)
+    return ArrayPart(name, index, len(indices), indices[0], indices[-1], step)
 
 
 def _account(tenant: Tenant | None) -> Account:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from .meta import Condition, Model, Resource
 
@@ -14,6 +14,34 @@ class PowerModel(Model):
 
     idle_watts: float = Field(default=0, ge=0)
     busy_watts: float = Field(ge=0)
+
+
+class Meter(Model):
+    """What measures the energy of the class on the node that has it, where the engine itself measures none."""
+
+    source: Literal["RAPL", "Hwmon", "NVML", "Command"] = Field(
+        description="processors' own counters; sensors such as the Jetsons' INA3221; nvidia-smi; a command"
+    )
+    chip: str | None = Field(default=None, max_length=64, description="Hwmon: name of the chip, such as ina3221")
+    label: str | None = Field(
+        default=None, max_length=64, description="Hwmon: the channel that counts, such as VDD_IN; none means all"
+    )
+    command: list[str] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Command: writes a number; it finds the units in ISTHMUS_UNITS_…",
+    )
+    unit: Literal["Joules", "Watts"] = Field(
+        default="Watts", description="Command: whether it writes joules so far or watts now"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Meter:
+        if (self.source == "Command") != bool(self.command):
+            raise ValueError("source Command needs command, the words of a program; other sources have none")
+        if any("\0" in word or "\n" in word for word in (*self.command, self.chip or "", self.label or "")):
+            raise ValueError("words must not contain line breaks or NUL characters")
+        return self
 
 
 class LocalDevice(Model):
@@ -56,6 +84,9 @@ class DeviceClassSpec(Model):
     power: PowerModel | None = None
     price_per_hour: float | None = Field(
         default=None, ge=0, le=1_000_000, description="of one unit, where a site does not say"
+    )
+    meter: Meter | None = Field(
+        default=None, description="measures energy at Slurm sites; the one of class cpu counts for every job"
     )
     local: LocalDevice | None = None
     slurm: SlurmDevice | None = None

@@ -202,6 +202,10 @@ SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}
 SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]{1,1024}$")]
 
 
+_AFTER = r"(singleton|after(any|ok|notok|corr)?(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+)"
+_SLURM_DEPENDENCY = rf"^{_AFTER}(,{_AFTER})*$"
+
+
 class SlurmOptions(Model):
     """What only Slurm understands. A job that has any of it runs only at Slurm sites."""
 
@@ -218,6 +222,12 @@ class SlurmOptions(Model):
     licenses: SlurmList | None = None
     nodelist: SlurmList | None = Field(default=None, description="nodes it must have")
     exclude: SlurmList | None = Field(default=None, description="nodes it must not have")
+    nodes: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}-[1-9][0-9]{0,5}$")] | None = Field(
+        default=None, description="any number of nodes between two, in place of resources.nodes: 1-4"
+    )
+    dependency: Annotated[str, StringConstraints(pattern=_SLURM_DEPENDENCY, max_length=1024)] | None = Field(
+        default=None, description="Slurm's own words, by Slurm's numbers: afterok:123, or singleton"
+    )
     exclusive: bool = Field(default=False, description="no other job on its nodes")
     requeue: bool = Field(default=False, description="let Slurm itself start it again when a node fails")
 
@@ -383,6 +393,14 @@ class ArrayStatus(Model):
     cancelled: int = 0
 
 
+class StartRange(Model):
+    """When a job may start: an estimate. Work ahead of it that ends early brings it forward; work that matters more and
+    comes later puts it off."""
+
+    earliest: Time
+    latest: Time
+
+
 class JobStatus(Model):
     """What was seen."""
 
@@ -398,6 +416,9 @@ class JobStatus(Model):
     preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
     progress: float | None = Field(default=None, description="share of the work that earlier tries did and kept")
     checkpoint: Outputs | None = Field(default=None, description="the state that an earlier try kept")
+    estimated_start: StartRange | None = Field(
+        default=None, description="while it waits in the engine's queue, where the engine has a plan"
+    )
     submitted_at: Time | None = None
     placed_at: Time | None = None
     started_at: Time | None = None

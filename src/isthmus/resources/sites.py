@@ -196,6 +196,10 @@ class SiteQueue(Model):
     nodes: int = 0
     pending: int = 0
     running: int = 0
+    shortest_wait: str | None = Field(default=None, description="of a job of one cpu; an estimate")
+    longest_wait: str | None = Field(
+        default=None, description="by the engine's own plan, if all jobs use their whole time; none: not known"
+    )
 
 
 class SiteStatus(Model):

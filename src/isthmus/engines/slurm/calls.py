@@ -19,6 +19,7 @@ from .submissions import Submission
 
 T_co = TypeVar("T_co", covariant=True)
 _OVER = ("invalid job id", "already completing or completed", "already finished")
+_NOT_WAITING = (*_OVER, "job is no longer pending", "already started", "requested operation is presently disabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,32 @@ class CancelJob:
         if any(code == documents.NO_SUCH_JOB for code, _ in reply.errors):
             return
         _check("cancel", reply)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Holding and releasing."""
+
+    number: int
+    held: bool
+    method = "POST"
+
+    def path(self, version: int) -> str:
+        """Below the address."""
+        return f"/slurm/v0.0.{version}/job/{self.number}"
+
+    def body(self, version: int) -> Mapping[str, Any]:
+        """What is sent."""
+        del version
+        return {"hold": self.held}
+
+    def read(self, reply: Reply) -> None:
+        """What no longer waits needs neither."""
+        if any(sign in text.lower() for _, text in reply.errors for sign in _NOT_WAITING):
+            return
+        if any(code == documents.NO_SUCH_JOB for code, _ in reply.errors):
+            return
+        _check("hold", reply)
 
 
 @dataclass(frozen=True, slots=True)

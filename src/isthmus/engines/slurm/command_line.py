@@ -147,6 +147,16 @@ class CommandLine:
         """Cancel as the person."""
         await self._do(commands.CancelJob(number), user=user)
 
+    async def hold(self, number: int, user: str, held: bool) -> None:
+        """Hold or release as the person: so it stays hers to release."""
+        await self._do(commands.HoldJob(number, held), user=user)
+
+    async def groups(self, user: str) -> frozenset[str] | None:
+        """The groups of an account, where the commands run; Slurm is not asked."""
+        command = commands.ListGroups(user)
+        env = {"PATH": self._settings.search_path}
+        return command.read(await self._runner.run(command.words, user=None, stdin=b"", env=env))
+
     async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
         """Some jobs as sacct has them."""
         return await self._do(commands.ReadBooks(numbers, since)) if numbers else []

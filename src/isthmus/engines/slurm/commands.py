@@ -18,6 +18,7 @@ from .submissions import Submission, sbatch
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _OVER = ("invalid job id", "already completing or completed", "job/step already completed")
+_NOT_WAITING = (*_OVER, "job is no longer pending", "already started", "requested operation is presently disabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,40 @@ class CancelJob:
         """Over already is as good."""
         if done.code and not any(sign in done.err.lower() for sign in _OVER):
             _check("scancel", done)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """scontrol hold and release."""
+
+    number: int
+    held: bool
+
+    @property
+    def words(self) -> list[str]:
+        """Program and arguments."""
+        return ["scontrol", "hold" if self.held else "release", str(self.number)]
+
+    def read(self, done: Done) -> None:
+        """What no longer waits needs neither."""
+        if done.code and not any(sign in done.err.lower() for sign in _NOT_WAITING):
+            _check("scontrol hold", done)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """id: the groups of an account."""
+
+    user: str
+
+    @property
+    def words(self) -> list[str]:
+        """Program and arguments."""
+        return ["id", "-Gn", "--", self.user]
+
+    def read(self, done: Done) -> frozenset[str] | None:
+        """Their names."""
+        return frozenset(done.out.split()) if done.code == 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ _UNSURE = (
     "temporarily unable", "temporarily unavailable", "try again", "backup controller", "standby mode",
     "unexpected message",
     "slurm_persist_conn", "slurmdbd", "no route to host", "network is unreachable", "protocol authentication error",
+    # A job that another shall wait for was forgotten meanwhile: how it ended will be known soon.
+    "job dependency problem",
     "munge", "message receive failure", "message send failure", "insane message length", "can't find an address",
 )  # fmt: skip
 
@@ -49,6 +51,14 @@ class Controller(Protocol):
 
     async def cancel(self, number: int, user: str) -> None:
         """Ask for the end of a job; one that is over or unknown is no error."""
+        ...
+
+    async def hold(self, number: int, user: str, held: bool) -> None:
+        """Hold a job that waits, or let it go; one that has begun, is over or unknown is no error."""
+        ...
+
+    async def groups(self, user: str) -> frozenset[str] | None:
+        """The groups of an account on the cluster; None where that cannot be known."""
         ...
 
     async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from .parsing import gres, names, node_states
-from .submissions import Submission
+from .submissions import Submission, node_range
 
 OLDEST, NEWEST = 36, 45
 """Versions v0.0.N that we know."""
@@ -168,6 +168,7 @@ def nodes(answer: Mapping[str, Any]) -> list[SlurmNode]:
                 states=frozenset(states),
                 cpus=int(number(item.get("cpus")) or 0),
                 memory_bytes=int(number(item.get("real_memory")) or 0) * 2**20,
+                allocated_cpus=int(number(item.get("alloc_cpus")) or 0),
                 gres=gres(str(item.get("gres") or "")),
                 features=_list(item.get("features")),
                 partitions=_list(item.get("partitions")),
@@ -196,6 +197,10 @@ def _partition(item: Mapping[str, Any]) -> SlurmPartition:
     flags = [str(flag).lower() for flag in item.get("flags") or ()]
     accounts = (item.get("accounts") or {}).get("allowed") if newer else item.get("allowed_accounts")
     groups = (item.get("groups") or {}).get("allowed") if newer else item.get("allowed_groups")
+    qos = (item.get("qos") or {}).get("allowed") if newer else item.get("allowed_qos")
+    not_accounts = (item.get("accounts") or {}).get("deny") if newer else item.get("denied_accounts")
+    not_qos = (item.get("qos") or {}).get("deny") if newer else item.get("denied_qos")
+    least = (item.get("minimums") or {}).get("nodes") if newer else item.get("min nodes per job")
     total = item["nodes"].get("total") if newer else item.get("total_nodes")
     cpus = (item.get("cpus") or {}).get("total") if newer else item.get("total_cpus")
     return SlurmPartition(
@@ -206,6 +211,10 @@ def _partition(item: Mapping[str, Any]) -> SlurmPartition:
         max_nodes=None if _unlimited(max_nodes) else int(max_nodes or 0),
         allow_accounts=names(str(accounts or "ALL")),
         allow_groups=names(str(groups or "ALL")),
+        allow_qos=names(str(qos or "ALL")),
+        deny_accounts=names(str(not_accounts or "")) or (),
+        deny_qos=names(str(not_qos or "")) or (),
+        min_nodes=int(number(least) or 0),
         nodes=int(number(total) or 0),
         cpus=int(number(cpus) or 0),
     )
@@ -244,9 +253,10 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
         "environment": dict(wanted.environment) if plain else [f"{k}={v}" for k, v in wanted.environment.items()],
         "tasks": wanted.tasks,
         "cpus_per_task": wanted.cpus_per_task,
-        "requeue": wanted.requeue if plain else None,
+        "requeue": wanted.requeue,
     }
-    job |= {"nodes": [wanted.nodes, wanted.nodes]} if plain else {"nodes": str(wanted.nodes)}
+    most = max(wanted.nodes, wanted.most_nodes)
+    job |= {"nodes": [wanted.nodes, most]} if plain else {"nodes": node_range(wanted)}
     if wanted.memory_mb:
         job["memory_per_node"] = count(wanted.memory_mb)
     if wanted.time_minutes:
@@ -258,7 +268,7 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
     if wanted.nice:
         job["nice"] = str(wanted.nice) if plain else wanted.nice
     if wanted.exclusive:
-        job |= {"exclusive": "true"} if plain else {"shared": ["none"]}
+        job |= {"exclusive": "true"} if plain else {"exclusive": ["true"]}
     job |= {name: value for name, value in _texts(wanted, plain) if value}
     job = {name: value for name, value in job.items() if value is not None}
     if version <= SCRIPT_BESIDE_JOB_UNTIL:
@@ -273,6 +283,7 @@ def _texts(wanted: Submission, plain: bool) -> Iterable[tuple[str, Any]]:
     yield "reservation", wanted.reservation
     yield "constraints", wanted.constraint
     yield "licenses", wanted.licenses
+    yield "dependency", wanted.dependency
     yield "required_nodes", (wanted.nodelist if plain else wanted.nodelist and wanted.nodelist.split(","))
     yield (
         "excluded_nodes",

@@ -27,8 +27,8 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
-from isthmus.errors import EngineRefused, IsthmusError, NotFound
-from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
+from isthmus.resources.deviceclasses import DeviceClass, Meter
 
 from . import records, scripts, submissions
 from .controllers import Budget, Controller
@@ -36,7 +36,7 @@ from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .files import LaunchFile, LogFile, RunFiles
 from .inventories import Seen, inventory
 from .logs import Logs
-from .partitions import choose
+from .partitions import Access, choose
 from .records import Record
 from .settings import SlurmSettings
 from .settling import Known, Settler
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(queues=True, multi_node=True)
+    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True)
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
@@ -59,10 +59,12 @@ class SlurmEngine:
         self._news = News()
         self._logs = Logs(files, settings.log_seconds)
         self._gres: dict[str, str] = {}
+        self._meters: dict[str, Meter] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
         self._watching: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
+        self._groups: dict[str, frozenset[str] | None] = {}
 
     async def open(self) -> None:
         """Connect, find the records, and take the first picture."""
@@ -92,6 +94,7 @@ class SlurmEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
+        self._meters = {c.name: c.spec.meter for c in classes if c.spec.meter is not None}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         self._settler.facts = await self._controller.facts()
@@ -122,7 +125,8 @@ class SlurmEngine:
     def _partitions_for(self, run: Run) -> tuple[str, ...]:
         gres = submissions.gres_of(run, self._gres)
         account = run.slurm.account or self._settings.account
-        return choose(run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, account=account)
+        access = Access(account, run.slurm.qos or "", self._groups.get(self._settings.user_of(run.namespace)))
+        return choose(run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access)
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Send the run to Slurm, or find it if it was sent before."""
@@ -137,6 +141,7 @@ class SlurmEngine:
     async def _submit(self, run: Run, files: FileSource | None) -> Observation:
         if (seen := await self.observe(run.id)) is not None:
             return seen
+        await self._learn_groups(run)
         self.check(run)
         known = self._active.get(run.id)
         if known is None:
@@ -155,6 +160,12 @@ class SlurmEngine:
         assert seen is not None
         return seen
 
+    async def _learn_groups(self, run: Run) -> None:
+        """Which groups the person is in, once, and only where a partition is for some groups only."""
+        user = self._settings.user_of(run.namespace)
+        if user not in self._groups and any(partition.allow_groups is not None for partition in self._partitions):
+            self._groups[user] = await self._controller.groups(user)
+
     async def _begin(self, run: Run, files: FileSource | None) -> Known | None:
         """Stage the folder and make the record; None if there is one."""
         user = self._settings.user_of(run.namespace)
@@ -165,6 +176,7 @@ class SlurmEngine:
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
+            self._meters_for(run),
             ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
         )
         launch = {
@@ -174,16 +186,21 @@ class SlurmEngine:
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
         reach("submit:begin")
-        await self._files.prepare(run.id, user, launch, files)
-        reach("submit:prepared")
         record = Record(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
-        if not await self._files.create_record(run.id, records.dump(record)):
+        if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             return None
         reach("submit:recorded")
         known = Known(record, unsure=False)
         self._active[run.id] = known
         return known
+
+    def _meters_for(self, run: Run) -> tuple[Meter, ...]:
+        """What shall measure: nothing where Slurm itself does, or where one node would speak for several."""
+        facts = self._settler.facts
+        if run.nodes > 1 or (facts.measures_energy and self._settings.transport != "REST"):
+            return ()
+        return tuple(self._meters[name] for name in ("cpu", *sorted(run.devices)) if name in self._meters)
 
     async def _search(self, known: Known) -> None:
         """Look for a job with this run's mark, in a picture taken now and in the books."""
@@ -213,6 +230,7 @@ class SlurmEngine:
             partitions=self._partitions_for(run),
             account=self._settings.account,
             environment=self._job_environment(),
+            after=self._awaited(run),
         )
         known.unsure = True  # until the answer is there
         try:
@@ -226,6 +244,16 @@ class SlurmEngine:
         job = SlurmJob(number, ("PENDING",), user=user, comment=wanted.comment, submitted_at=datetime.now(UTC))
         await self._adopt(known, job)
         reach("submit:noted")
+
+    def _awaited(self, run: Run) -> dict[str, int]:
+        """The numbers of the runs it waits for. Slurm takes a number that it has forgotten for one that ended well."""
+        numbers = {}
+        for other in run.after:
+            known = self._active.get(other.run_id)
+            if known is None or known.job is None or known.record.job is None:
+                raise SiteUnavailable(f"run {other.run_id}, which it waits for, is not in Slurm's queue any more")
+            numbers[other.run_id] = known.record.job
+        return numbers
 
     def _job_environment(self) -> dict[str, str]:
         env = {"PATH": self._settings.search_path}
@@ -267,7 +295,8 @@ class SlurmEngine:
         self._move_over()
         if changed:
             self._tell(changed)
-        self._watcher.watch(bool(self._active))
+        running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
+        self._watcher.watch(bool(self._active), running=running)
 
     async def _compare(self, known: Known, picture: Picture) -> bool:
         """Take over what a picture shows of a run; whether that is news."""
@@ -276,8 +305,7 @@ class SlurmEngine:
             absent = known.record.job is not None and known.since < picture.begun
             return absent and await self._settler.missing(known)
         known.missing = 0
-        news = known.job != job
-        known.job = job
+        news = known.take(job, datetime.now(UTC))
         if known.record.job is None:
             await self._adopt(known, job)
         if known.record.devices and job.meaning.state is RunState.RUNNING:
@@ -351,6 +379,34 @@ class SlurmEngine:
         await self._controller.cancel(known.record.job, known.record.user)
         self._watcher.nudge()
 
+    async def hold(self, run_id: str) -> None:
+        """Have Slurm hold a run that waits."""
+        await self._hold(run_id, True)
+
+    async def release(self, run_id: str) -> None:
+        """Let a run go that we had Slurm hold."""
+        known = self._active.get(run_id)
+        if known is not None and known.record.held:
+            await self._hold(run_id, False)
+
+    async def _hold(self, run_id: str, held: bool) -> None:
+        known = self._active.get(run_id)
+        if known is None or known.record.job is None or known.job is None:
+            return
+        if known.job.meaning.state is not RunState.QUEUED:
+            return
+        # Noted first when holding and last when releasing: what may be held is known to be ours.
+        if held:
+            await self._note_held(known, True)
+        await self._controller.hold(known.record.job, known.record.user, held)
+        if not held:
+            await self._note_held(known, False)
+        self._watcher.nudge()
+
+    async def _note_held(self, known: Known, held: bool) -> None:
+        known.record = replace(known.record, held=held)
+        await self._files.write_record(known.run_id, records.dump(known.record))
+
     async def _bar(self, run_id: str) -> None:
         final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
         record = Record(run_id, final=final, cancelled=True)
@@ -385,6 +441,10 @@ class SlurmEngine:
             await self._files.remove(run_id, record.user)
         await self._files.drop_record(run_id)
         self._over.pop(run_id, None)
+
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """How far the files of a run are, while they are being moved."""
+        return self._files.moved(run_id)
 
     # Logs
 

@@ -74,6 +74,7 @@ class SlurmNode:
     states: frozenset[str] = frozenset()
     cpus: int = 0
     memory_bytes: int = 0
+    allocated_cpus: int = 0
     gres: tuple[tuple[str, int], ...] = ()
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
@@ -105,6 +106,10 @@ class SlurmPartition:
     max_memory_per_node: int | None = None
     allow_accounts: tuple[str, ...] | None = None
     allow_groups: tuple[str, ...] | None = None
+    allow_qos: tuple[str, ...] | None = None
+    deny_accounts: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
+    min_nodes: int = 0
     nodes: int = 0
     cpus: int = 0
 

@@ -49,6 +49,10 @@ class RunFiles(Protocol):
         """Let go."""
         ...
 
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """Bytes of a run's files that were moved, and that there are; None if none are being moved."""
+        ...
+
     def folder(self, run_id: str) -> str:
         """Where a run is, as the nodes see it."""
         ...
@@ -77,10 +81,13 @@ class RunFiles(Protocol):
         """Forget the run."""
         ...
 
-    async def prepare(
-        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
-    ) -> None:
-        """Make the run's folder appear, complete; one that is there is left as it is."""
+    async def begin(
+        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
+    ) -> bool:
+        """Make the run's folder appear, complete (one that is there is left as it is), and then its record.
+
+        False if there is a record.
+        """
         ...
 
     async def bar(self, run_id: str, user: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from isthmus._kit.durations import format_duration
 from isthmus.engines.base import Inventory, RunState
@@ -12,6 +13,7 @@ from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
 
 from .facts import SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from .partitions import has
+from .waits import estimate
 
 TRANSPORTS = {"Command": "command line on this machine", "SSH": "command line over SSH", "REST": "slurmrestd"}
 
@@ -26,6 +28,7 @@ class Seen:
     jobs: Sequence[SlurmJob] = ()
     gres: Mapping[str, str] = field(default_factory=dict)
     """Device classes and what Slurm calls them."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
@@ -46,16 +49,7 @@ def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
         ),
         nodes=tuple(_node(node, seen.gres) for node in seen.nodes),
         queues=tuple(
-            SiteQueue(
-                name=partition.name,
-                state=partition.state.capitalize(),
-                default=partition.default,
-                max_time=None if partition.max_seconds is None else format_duration(partition.max_seconds),
-                nodes=partition.nodes,
-                pending=waiting[partition.name],
-                running=running[partition.name],
-            )
-            for partition in seen.partitions
+            _queue(partition, seen, waiting[partition.name], running[partition.name]) for partition in seen.partitions
         ),
         features={
             "transport": TRANSPORTS.get(transport, transport),
@@ -63,6 +57,21 @@ def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
             "energy": "measured by Slurm" if seen.facts.measures_energy else "estimated from power models",
             "budget": budget,
         },
+    )
+
+
+def _queue(partition: SlurmPartition, seen: Seen, waiting: int, running: int) -> SiteQueue:
+    wait = estimate(partition, seen.nodes, seen.jobs, seen.now)
+    return SiteQueue(
+        name=partition.name,
+        state=partition.state.capitalize(),
+        default=partition.default,
+        max_time=None if partition.max_seconds is None else format_duration(partition.max_seconds),
+        nodes=partition.nodes,
+        pending=waiting,
+        running=running,
+        shortest_wait=None if wait is None else format_duration(wait.shortest),
+        longest_wait=None if wait is None or wait.longest is None else format_duration(wait.longest),
     )
 
 

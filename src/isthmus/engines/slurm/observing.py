@@ -16,8 +16,11 @@ from isthmus.engines.metering import Power, estimate
 
 from . import parsing
 from .facts import Accounted, SlurmJob
+from .meters import WHOLE_NODE
 from .records import Record
 from .states import meaning, why_waiting
+
+Range = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Word:
     peak_memory_bytes: int | None = None
     cpu_seconds: float | None = None
     energy_joules: float | None = None
+    meters: tuple[tuple[str, float], ...] = ()
+    """Sources, and the joules that each counted."""
     late: bool = False
     """It was ended by the script's own watch."""
     missing: bool = False
@@ -41,10 +46,14 @@ def read_word(text: str) -> Word | None:
     """The file `ended`; None if it is not whole."""
     values: dict[str, str] = {}
     times: list[str] = []
+    counted: list[tuple[str, float]] = []
     for line in text.splitlines():
         name, equals, value = line.partition("=")
         if name == "times":
             times.append(value)
+        elif name == "meter":
+            source, _, micro = value.partition(" ")
+            counted += [(source, int(micro) / 1e6)] if micro.isdigit() else []
         elif equals:
             values[name] = value
     try:
@@ -56,7 +65,7 @@ def read_word(text: str) -> Word | None:
     if values.get("peak", "").isdigit():
         peak = max(peak or 0, int(values["peak"]))
     return Word(
-        job, code, start, end, peak, _cpu(times), energy, late=values.get("late") == "1",
+        job, code, start, end, peak, _cpu(times), energy, tuple(counted), late=values.get("late") == "1",
         missing=values.get("missing") == "1",
     )  # fmt: skip
 
@@ -107,23 +116,33 @@ class Evidence:
     power: Mapping[str, Power] = field(default_factory=dict)
 
 
-def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]]) -> Observation:
+def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]], start: Range | None) -> Observation:
     """A run that waits or runs."""
     means = job.meaning
     engine_id = str(job.id)
     if means.state is RunState.QUEUED:
-        return Observation(means.state, engine_id, message=_waiting(job, means.told))
+        held = record.held and "Held" in job.reason
+        return Observation(means.state, engine_id, message=_waiting(job, means.told), held=held, start_between=start)
     devices = _devices(record, units)
     started = job.started_at if means.state is RunState.RUNNING else None
     return Observation(means.state, engine_id, started, message=means.told, devices=devices)
 
 
 def _waiting(job: SlurmJob, told: str) -> str:
-    why = why_waiting(job.reason) or told
-    if job.started_at is not None:
-        about = job.started_at.strftime("%Y-%m-%d %H:%M UTC")
-        why = f"{why or 'waits'}; Slurm's estimate of its start is {about}"
-    return why
+    return why_waiting(job.reason) or told
+
+
+def start_between(job: SlurmJob, now: datetime) -> Range | None:
+    """An estimate of a waiting job's start, if Slurm has planned it.
+
+    The plan assumes that every job ahead uses all of its time limit, and they seldom do: so it is the later end of the
+    range, and the present is the earlier. In whole minutes, so that it is not news at every look.
+    """
+    planned = job.started_at
+    if planned is None or planned.year > now.year + 10:  # a partition that is down starts nothing before the year 8000
+        return None
+    latest = (planned + timedelta(seconds=59)).replace(second=0, microsecond=0)
+    return (min(now, latest).replace(second=0, microsecond=0), latest)
 
 
 def over(evidence: Evidence) -> Observation:
@@ -132,6 +151,8 @@ def over(evidence: Evidence) -> Observation:
     source = job or books
     number = source.id if source else record.job or (word.job if word else None)
     reason, message = _reason(evidence)
+    if reason is EndReason.COMPLETED and not message and books is not None:
+        message = _derived(books)
     code, name = _status(evidence, reason)
     started, ended = _times(evidence)
     usage = _usage_of(evidence, started, ended) if started is not None else None
@@ -147,6 +168,13 @@ def over(evidence: Evidence) -> Observation:
         usage,
         _devices(record, evidence.units),
     )
+
+
+def _derived(books: Accounted) -> str:
+    """What the books say of the steps, where a script hid it: the highest exit code of any of them."""
+    if not books.derived_exit_code or books.derived_exit_code == books.exit_code:
+        return ""
+    return f"one of its steps ended with exit code {books.derived_exit_code}"
 
 
 def _reason(evidence: Evidence) -> tuple[EndReason, str]:
@@ -223,6 +251,10 @@ def _usage_of(evidence: Evidence, started: datetime, ended: datetime | None) -> 
     joules = books.energy_joules if books and books.energy_joules else word.energy_joules if word else None
     if joules:
         return RunUsage(elapsed, cpu, peak, joules * evidence.energy_share, "engine")
+    if word is not None and word.meters:
+        joules = sum(j * (evidence.energy_share if s in WHOLE_NODE else 1.0) for s, j in word.meters)
+        source = "+".join(sorted({source.lower() for source, _ in word.meters}))
+        return RunUsage(elapsed, cpu, peak, joules, source)
     guessed = estimate(
         evidence.power,
         _devices(evidence.record, evidence.units, evidence.record.devices),

@@ -152,6 +152,7 @@ def nodes(text: str) -> list[SlurmNode]:
                     name=name,
                     states=node_states(values.get("State", "")),
                     cpus=_int(values.get("CPUTot", "")),
+                    allocated_cpus=_int(values.get("CPUAlloc", "")),
                     memory_bytes=_int(values.get("RealMemory", "")) * 2**20,
                     gres=gres(values.get("Gres", "")),
                     features=names(values.get("AvailableFeatures", "")) or (),
@@ -183,6 +184,10 @@ def partitions(text: str) -> list[SlurmPartition]:
                     max_memory_per_node=None if (m := _limit(values.get("MaxMemPerNode", ""))) is None else m * 2**20,
                     allow_accounts=names(values.get("AllowAccounts", "ALL")),
                     allow_groups=names(values.get("AllowGroups", "ALL")),
+                    allow_qos=names(values.get("AllowQos", "ALL")),
+                    deny_accounts=names(values.get("DenyAccounts", "")) or (),
+                    deny_qos=names(values.get("DenyQos", "")) or (),
+                    min_nodes=_limit(values.get("MinNodes", "")) or 0,
                     nodes=_int(values.get("TotalNodes", "")),
                     cpus=_int(values.get("TotalCPUs", "")),
                 )

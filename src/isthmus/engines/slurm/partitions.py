@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from isthmus._kit.durations import format_duration
 from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
 
 from .facts import SlurmNode, SlurmPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """As whom a run is submitted, as far as partitions ask."""
+
+    account: str = ""
+    """Empty: whatever Slurm takes."""
+    qos: str = ""
+    groups: frozenset[str] | None = None
+    """None: not known, so that Slurm has to say."""
 
 
 def choose(
@@ -18,7 +30,7 @@ def choose(
     *,
     allowed: Sequence[str] = (),
     gres: Sequence[str] = (),
-    account: str = "",
+    access: Access = Access(),  # noqa: B008 - frozen
 ) -> tuple[str, ...]:
     """The partitions to name; none at all where Slurm's own default will do. Raises EngineRefused with every reason."""
     if run.slurm.partition:
@@ -31,7 +43,7 @@ def choose(
     by_name = {partition.name: partition for partition in partitions}
     default = next((p.name for p in partitions if p.default), None)
     order = [name for name in allowed if name in by_name] if allowed else sorted(by_name, key=lambda n: n != default)
-    reasons = {name: unfit(run, by_name[name], nodes, gres=gres, account=account) for name in order}
+    reasons = {name: unfit(run, by_name[name], nodes, gres=gres, access=access) for name in order}
     fitting = [name for name, reason in reasons.items() if reason is None]
     if not fitting:
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
@@ -42,25 +54,45 @@ def choose(
 
 
 def unfit(
-    run: Run, partition: SlurmPartition, nodes: Sequence[SlurmNode], *, gres: Sequence[str] = (), account: str = ""
+    run: Run, partition: SlurmPartition, nodes: Sequence[SlurmNode], *, gres: Sequence[str], access: Access
 ) -> str | None:
     """Why a partition can not take the run; None if it can."""
-    if partition.state.upper() != "UP":
-        return f"it is {partition.state.lower()}"
+    if partition.state.upper() in ("DRAIN", "INACTIVE"):  # one that is down still takes jobs, and starts them later
+        return f"it is closed ({partition.state.lower()})"
     if partition.max_seconds is not None and run.time_limit is not None and run.time_limit > partition.max_seconds:
         return f"jobs may take {format_duration(partition.max_seconds)} there"
+    if run.nodes < partition.min_nodes:
+        return f"jobs must have {partition.min_nodes} nodes there"
     if partition.max_nodes is not None and run.nodes > partition.max_nodes:
         return f"jobs may have {partition.max_nodes} nodes there"
     per_node = run.memory_bytes // run.nodes
     if partition.max_memory_per_node is not None and per_node > partition.max_memory_per_node:
         return f"jobs may have {partition.max_memory_per_node >> 20} MiB of memory on a node there"
-    if partition.allow_accounts is not None and account and account not in partition.allow_accounts:
-        return f"account {account} may not use it"
+    if barred := _barred(partition, access):
+        return barred
     inside = [node for node in nodes if partition.name in node.partitions]
     for wanted in gres:
         name, _, count = wanted.rpartition(":")
         if inside and not any(has(node, name) >= int(count) for node in inside):
             return f"none of its nodes has {wanted}"
+    if inside and len(inside) < run.nodes:
+        return f"it has {len(inside)} nodes"
+    return None
+
+
+def _barred(partition: SlurmPartition, access: Access) -> str | None:
+    """Why a person may not use a partition."""
+    account, qos, groups = access.account, access.qos, access.groups
+    if account and partition.allow_accounts is not None and account not in partition.allow_accounts:
+        return f"account {account} may not use it"
+    if account and account in partition.deny_accounts:
+        return f"account {account} may not use it"
+    if qos and partition.allow_qos is not None and qos not in partition.allow_qos:
+        return f"QOS {qos} may not use it"
+    if qos and qos in partition.deny_qos:
+        return f"QOS {qos} may not use it"
+    if groups is not None and partition.allow_groups is not None and not groups & set(partition.allow_groups):
+        return f"it is for members of {', '.join(partition.allow_groups)}"
     return None
 
 

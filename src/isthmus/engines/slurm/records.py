@@ -30,6 +30,8 @@ class Record:
     devices: Mapping[str, str] = field(default_factory=dict)
     """Class and generic resource."""
     cancelled: bool = False
+    held: bool = False
+    """We asked Slurm to hold it. One that its owner holds on the cluster is not ours to release."""
     final: Observation | None = None
 
     def sent(self, job: int) -> Record:
@@ -57,6 +59,7 @@ def dump(record: Record) -> bytes:
         "milliCpus": record.milli_cpus,
         "devices": dict(record.devices),
         "cancelled": record.cancelled,
+        "held": record.held,
         "final": None if record.final is None else _dump_end(record.final),
     }
     return json.dumps(plain).encode()
@@ -75,6 +78,7 @@ def load(run_id: str, content: bytes) -> Record:
             milli_cpus=int(plain["milliCpus"]),
             devices=dict(plain["devices"]),
             cancelled=bool(plain["cancelled"]),
+            held=bool(plain.get("held")),
             final=None if plain["final"] is None else _load_end(plain["final"]),
         )
     except (ValueError, KeyError, TypeError):

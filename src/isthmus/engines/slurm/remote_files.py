@@ -11,11 +11,12 @@ import io
 import secrets
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import IO, Any
 
+from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import MAX_DEPTH, translate
 from isthmus.errors import SiteUnavailable
@@ -41,6 +42,7 @@ class RemoteFiles:
     def __init__(self, folder: str, ssh: SshConnections) -> None:
         self._root, self._ssh = folder, ssh
         self._handles: dict[LogFile, Any] = {}
+        self._moving: dict[str, tuple[int, int]] = {}
 
     async def open(self) -> None:
         """Make the folders."""
@@ -52,12 +54,18 @@ class RemoteFiles:
         self._handles.clear()
         await self._ssh.close()
 
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """How far the files of a run are."""
+        return self._moving.get(run_id)
+
     def folder(self, run_id: str) -> str:
         """Where a run is."""
         return f"{self._root}/runs/{run_id}"
 
-    async def _sh(self, text: str, *words: str, user: str | None, stdin: Any = b"") -> None:
-        done = await self._ssh.shell(["sh", "-c", text, "sh", *words], user=user, stdin=stdin)
+    async def _sh(
+        self, text: str, *words: str, user: str | None, stdin: Any = b"", sent: Callable[[int], None] | None = None
+    ) -> None:
+        done = await self._ssh.shell(["sh", "-c", text, "sh", *words], user=user, stdin=stdin, sent=sent)
         if done.code:
             said = done.err.strip()[:300] or f"code {done.code}"
             raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {said}.")
@@ -133,7 +141,15 @@ class RemoteFiles:
 
     # The run's folder
 
-    async def prepare(
+    async def begin(
+        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
+    ) -> bool:
+        """Make the folder, then the record."""
+        await self._prepare(run_id, user, launch, source)
+        reach("submit:prepared")
+        return await self.create_record(run_id, record)
+
+    async def _prepare(
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
     ) -> None:
         """Send everything in one piece, and let it appear when it is complete."""
@@ -141,8 +157,21 @@ class RemoteFiles:
         new = f"{self._root}/runs/.{run_id}-{secrets.token_hex(6)}"
         with tempfile.TemporaryFile() as packed:
             await asyncio.to_thread(_pack, packed, launch, source)
+            total = packed.tell()
             packed.seek(0)
-            await self._sh(_UNPACK, new, final, user=user, stdin=packed)
+            try:
+                await self._sh(_UNPACK, new, final, user=user, stdin=packed, sent=self._counter(run_id, total))
+            finally:
+                self._moving.pop(run_id, None)
+
+    def _counter(self, run_id: str, total: int) -> Callable[[int], None]:
+        """Counts what goes over."""
+
+        def count(size: int) -> None:
+            done, _ = self._moving.get(run_id, (0, total))
+            self._moving[run_id] = (done + size, total)
+
+        return count
 
     async def bar(self, run_id: str, user: str) -> None:
         """Leave word that the run must not begin."""
@@ -197,9 +226,14 @@ class RemoteFiles:
         work = f"{self.folder(run_id)}/work"
         async with self._ssh.files(user) as sftp:
             await self._walk(sftp, work, "", 0, found, skipped)
-            for path, attributes in sorted(found, key=lambda item: item[0]):
-                if any(pattern.fullmatch(path) for pattern in compiled):
-                    limit -= await self._bring(sftp, work, path, attributes, sink, limit, skipped)
+            wanted = [item for item in found if any(pattern.fullmatch(item[0]) for pattern in compiled)]
+            count = self._counter(run_id, sum(int(attributes.size or 0) for _, attributes in wanted))
+            try:
+                for path, attributes in sorted(wanted, key=lambda item: item[0]):
+                    size = await self._bring(sftp, work, path, attributes, sink, limit, skipped, count)
+                    limit -= size
+            finally:
+                self._moving.pop(run_id, None)
         return skipped
 
     async def _walk(
@@ -229,7 +263,15 @@ class RemoteFiles:
         return asyncssh.SFTPPermissionDenied
 
     async def _bring(
-        self, sftp: Any, work: str, path: str, attributes: Any, sink: FileSink, left: int, skipped: list[str]
+        self,
+        sftp: Any,
+        work: str,
+        path: str,
+        attributes: Any,
+        sink: FileSink,
+        left: int,
+        skipped: list[str],
+        count: Callable[[int], None],
     ) -> int:
         mode, size = attributes.permissions or 0, int(attributes.size or 0)
         if S_ISLNK(mode):
@@ -249,7 +291,15 @@ class RemoteFiles:
             return 0
         with tempfile.TemporaryDirectory() as folder:
             local = Path(folder) / "file"
-            await sftp.get(f"{work}/{path}", str(local), follow_symlinks=False)
+            arrived = 0
+
+            def progress(source: bytes, target: bytes, done: int, total: int) -> None:
+                nonlocal arrived
+                del source, target, total
+                count(done - arrived)
+                arrived = done
+
+            await sftp.get(f"{work}/{path}", str(local), follow_symlinks=False, progress_handler=progress)
             await sink.add(path, local, mode & 0o777)
         return size
 

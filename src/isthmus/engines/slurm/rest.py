@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-import httpx
 import orjson
 
 from isthmus.errors import Misconfigured, SiteUnavailable
@@ -20,6 +19,7 @@ from . import calls, documents
 from .calls import Call, Reply
 from .controllers import Budget
 from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
+from .http import HttpClient, NoAnswer
 from .settings import RestSettings
 from .submissions import Submission
 from .tokens import Tokens
@@ -34,14 +34,7 @@ class Rest:
     def __init__(self, settings: RestSettings, seconds: float, budget: Budget) -> None:
         self._settings, self._budget = settings, budget
         self._tokens = Tokens(settings)
-        socket = settings.url.removeprefix("unix:") if settings.url.startswith("unix:") else None
-        limits = httpx.Limits(max_connections=settings.connections, max_keepalive_connections=settings.connections)
-        self._client = httpx.AsyncClient(
-            base_url="http://localhost" if socket else settings.url,
-            transport=httpx.AsyncHTTPTransport(uds=socket, limits=limits),
-            timeout=seconds,
-            trust_env=False,
-        )
+        self._client = HttpClient(settings.url, connections=settings.connections, seconds=seconds)
         self._version = 0
         self._books_version: int | None = None
 
@@ -51,7 +44,7 @@ class Rest:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        await self._client.aclose()
+        await self._client.close()
 
     async def _discover(self) -> None:
         for place in _PLACES:
@@ -85,6 +78,15 @@ class Rest:
     async def cancel(self, number: int, user: str) -> None:
         """Cancel with the person's token."""
         await self._do(calls.CancelJob(number), user)
+
+    async def hold(self, number: int, user: str, held: bool) -> None:
+        """Hold or release with the person's token."""
+        await self._do(calls.HoldJob(number, held), user)
+
+    async def groups(self, user: str) -> frozenset[str] | None:
+        """slurmrestd does not tell."""
+        del user
+        return None
 
     async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
         """Some jobs as the books have them."""
@@ -121,17 +123,17 @@ class Rest:
 
     async def _exchange(self, method: str, path: str, body: Any, user: str) -> Reply:
         headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self._tokens.of(user)}
-        content = None
+        content = b""
         if body is not None:
             content = orjson.dumps(body)
             headers["Content-Type"] = "application/json"
         try:
-            answer = await self._client.request(method, path, content=content, headers=headers)
-        except httpx.HTTPError as error:
-            what = str(error) or type(error).__name__
-            raise SiteUnavailable(f"slurmrestd at {self._settings.url} did not answer: {what}.") from error
+            answer = await self._client.ask(method, path, headers, content)
+        except NoAnswer as error:
+            raise SiteUnavailable(f"slurmrestd at {self._settings.url} did not answer: {error}.") from error
         try:
-            decoded = orjson.loads(answer.content) if answer.content else {}
+            decoded = orjson.loads(answer.body) if answer.body else {}
         except ValueError:
-            decoded = {"errors": [{"error": answer.text[:300]}]} if answer.status_code >= 400 else {}
-        return Reply(answer.status_code, decoded if isinstance(decoded, dict) else {})
+            said = answer.body[:300].decode(errors="replace")
+            decoded = {"errors": [{"error": said}]} if answer.status >= 400 else {}
+        return Reply(answer.status, decoded if isinstance(decoded, dict) else {})

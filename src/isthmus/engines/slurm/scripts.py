@@ -5,6 +5,7 @@ Slurm is given three lines that start `batch` in the run's folder. `batch`
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
 - starts the program, its output going into files of its own, and passes signals on to it;
 - holds time limits that are not whole minutes;
+- has meters run beside it, for devices that have any;
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
@@ -19,6 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isthmus.engines.base import Run
+from isthmus.resources.deviceclasses import Meter
+
+from . import meters
 
 GRACE_SECONDS = 10
 # Some shells do not let these be assigned; `env` sets them.
@@ -44,6 +48,8 @@ class Wishes:
     time_limit: float | None = None
     devices: tuple[tuple[str, str], ...] = ()
     """Class and generic resource of each kind of device."""
+    meters: tuple[Meter, ...] = ()
+    """What measures energy on the node."""
     ask_usage: bool = False
     """Have Slurm itself asked for peak memory and energy at the end: where it keeps no books."""
 
@@ -60,6 +66,9 @@ def batch(wishes: Wishes) -> str:
         grace=GRACE_SECONDS,
         units=_units(wishes.devices),
         usage=_USAGE if wishes.ask_usage else "",
+        meters=meters.begin(wishes.meters),
+        metered=meters.end(wishes.meters),
+        counted=meters.tell(wishes.meters),
     )
 
 
@@ -83,7 +92,7 @@ if ! ln "$mine" "$run/begun" 2>/dev/null; then
 fi
 rm -f "$mine"
 cd "$run/work" || exit 127
-{units}reset=
+{units}{meters}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
 start=$(now)
 $reset /bin/sh "$run/launch/program" </dev/null >>"$run/stdout" {errors} &
@@ -110,7 +119,7 @@ done
 end=$(now)
 [ -n "$watch" ] && kill $watch 2>/dev/null
 times >"$run/.times" 2>/dev/null
-peak=
+{metered}peak=
 while IFS=: read -r number names path; do
   case ",$names," in
     *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
@@ -130,7 +139,7 @@ usage=
   [ -e "$run/late" ] && echo "late=1"
   [ -e "$run/missing" ] && echo "missing=1"
   sed 's/^/times=/' "$run/.times"
-}} >"$run/.ended" && mv -f "$run/.ended" "$run/ended"
+{counted}}} >"$run/.ended" && mv -f "$run/.ended" "$run/ended"
 exit $code
 """
 
@@ -203,7 +212,23 @@ def environment(run: Run, user: str, folder: str) -> dict[str, str]:
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
+    return {**ours, **_array(run), **run.env, **platform}
+
+
+def _array(run: Run) -> dict[str, str]:
+    """The variables of an array, as scripts written for sbatch expect them."""
     index = run.env.get("ISTHMUS_ARRAY_INDEX")
-    if index is not None:  # as scripts written for sbatch expect it
-        ours["SLURM_ARRAY_TASK_ID"] = index
-    return {**ours, **run.env, **platform}
+    if index is None:
+        return {}
+    part = run.array
+    found = {"SLURM_ARRAY_TASK_ID": index}
+    if part is not None:
+        found |= {
+            # Elements are jobs of their own, each with a number of its own: what they share is the array's name.
+            "SLURM_ARRAY_JOB_ID": part.array,
+            "SLURM_ARRAY_TASK_COUNT": str(part.count),
+            "SLURM_ARRAY_TASK_MIN": str(part.first),
+            "SLURM_ARRAY_TASK_MAX": str(part.last),
+            "SLURM_ARRAY_TASK_STEP": str(part.step),
+        }
+    return found

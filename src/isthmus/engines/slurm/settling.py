@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from isthmus.engines.base import Observation, RunState
@@ -29,8 +30,8 @@ from .watching import Picture
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3
-"""Looks that a place is given to catch up."""
+PATIENCE, PATIENCE_SECONDS = 3, 3.0
+"""Looks, and seconds, that a place is given at least to catch up."""
 LOST_AFTER = 3
 """Pictures in a row without a job that Slurm says it does not know, before it counts as lost."""
 AT_ONCE = 32
@@ -47,8 +48,21 @@ class Known:
     unsure: bool = True
     """Whether it may have been sent without anybody hearing of it."""
     looks: int = 0
+    first_look: float = 0.0
     missing: int = 0
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    start: observing.Range | None = None
+    """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
+
+    def take(self, job: SlurmJob, now: datetime) -> bool:
+        """What a picture shows of it; whether that is news."""
+        start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
+        moved = (start and start[1]) != (self.start and self.start[1])
+        if moved:
+            self.start = start
+        before = self.job and replace(self.job, started_at=job.started_at if start else self.job.started_at)
+        self.job = job
+        return moved or before != job
 
     @property
     def run_id(self) -> str:
@@ -61,7 +75,7 @@ class Known:
             return self.record.final
         if self.job is None or self.record.job is None:
             return None
-        seen = observing.going_on(self.record, self.job, self.units)
+        seen = observing.going_on(self.record, self.job, self.units, self.start)
         # Its end is only told once all about it is known.
         if seen.state is RunState.ENDED:
             return Observation(RunState.RUNNING, seen.engine_id, self.job.started_at, devices=seen.devices)
@@ -118,9 +132,11 @@ class Settler:
             return False
         row = books.get(job.id)
         known.looks += 1
+        known.first_look = known.first_look or time.monotonic()
+        patient = known.looks < PATIENCE or time.monotonic() < known.first_look + PATIENCE_SECONDS
         expected = "COMPLETED" in job.states or ("FAILED" in job.states and begun is not None)
         behind = (expected and word is None) or (self.facts.accounting and not _whole(row))
-        if behind and known.looks < PATIENCE:
+        if behind and patient:
             return False
         if word is None and job.exit_code is None and job.signal is None:
             detailed = await self._controller.job(job.id)

@@ -14,9 +14,11 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import find_matches, open_plain, remove_tree
 from isthmus.errors import SiteUnavailable
@@ -26,6 +28,7 @@ from .command_line import account
 from .files import LaunchFile, LogFile
 
 T = TypeVar("T")
+THREADS = 12
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -38,6 +41,9 @@ class SharedFiles:
         self._root = Path(folder)
         self._superuser = os.geteuid() == 0
         self._uids: dict[str, tuple[int, int]] = {}
+        self._moving: dict[str, tuple[int, int]] = {}
+        # Of its own: a network file system that hangs must not keep everybody else from theirs.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm-files")
 
     async def open(self) -> None:
         """Make the folders."""
@@ -51,7 +57,12 @@ class SharedFiles:
                 path.chmod(mode)
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Let go of the threads; what hangs is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def moved(self, run_id: str) -> tuple[int, int] | None:
+        """How far the files of a run are."""
+        return self._moving.get(run_id)
 
     def folder(self, run_id: str) -> str:
         """Where a run is."""
@@ -122,11 +133,18 @@ class SharedFiles:
 
     # The run's folder
 
-    async def prepare(
-        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
-    ) -> None:
-        """Make the run's folder appear, complete."""
-        await self._do(self._prepare, run_id, user, launch, source)
+    async def begin(
+        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
+    ) -> bool:
+        """Make the folder, then the record; one trip to a thread for both."""
+        return await self._do(self._begin, run_id, user, launch, source, record)
+
+    def _begin(
+        self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
+    ) -> bool:
+        self._prepare(run_id, user, launch, source)
+        reach("submit:prepared")
+        return self._create_record(run_id, record, over=False)
 
     def _prepare(self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
         final = self._root / "runs" / run_id
@@ -134,22 +152,28 @@ class SharedFiles:
             return
         owner = self._owner(user)
         new = self._root / "staging" / f"{run_id}-{secrets.token_hex(6)}"
+        there = False
         try:
             for path in (new, new / "work", new / "tmp", new / "launch"):
                 self._make_folder(path, owner)
             for name, file in launch.items():
                 content = file.text.encode("utf-8", "surrogateescape")
                 self._write(new / "launch" / name, content, file.mode, owner)
-            for name in ("stdout", "stderr"):
-                self._write(new / name, b"", 0o600, owner)
-            self._bring(new / "work", source, owner)
-            with contextlib.suppress(FileExistsError):
+            self._bring(run_id, new / "work", source, owner)
+            try:
                 new.rename(final)
+                there = True
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
         finally:
-            remove_tree(new)
+            self._moving.pop(run_id, None)
+            if not there:
+                remove_tree(new)
 
-    def _bring(self, work: Path, source: FileSource | None, owner: tuple[int, int]) -> None:
+    def _bring(self, run_id: str, work: Path, source: FileSource | None, owner: tuple[int, int]) -> None:
         made = {work}
+        done, total = 0, sum(file.size for file in source.files) if source else 0
         for file in source.files if source else ():
             target = work / check_path(file.path)
             missing = [p for p in (target.parent, *target.parent.parents) if p not in made and work in p.parents]
@@ -166,6 +190,8 @@ class SharedFiles:
             if self._superuser:
                 os.chown(target, *owner)
             target.chmod(file.mode & 0o777)
+            done += file.size
+            self._moving[run_id] = (done, total)
 
     def _make_folder(self, path: Path, owner: tuple[int, int]) -> None:
         path.mkdir(mode=0o700)
@@ -175,8 +201,8 @@ class SharedFiles:
     def _write(self, path: Path, content: bytes, mode: int, owner: tuple[int, int]) -> None:
         fd = os.open(path, _NEW, 0o600)
         try:
-            with os.fdopen(os.dup(fd), "wb") as file:
-                file.write(content)
+            while content:
+                content = content[os.write(fd, content) :]
             if self._superuser:
                 os.fchown(fd, *owner)
             os.fchmod(fd, mode)
@@ -292,7 +318,7 @@ class SharedFiles:
 
     async def _do(self, call: Callable[..., T], *args: object) -> T:
         try:
-            return await asyncio.to_thread(call, *args)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
         except OSError as error:
             raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {error}.") from error
 

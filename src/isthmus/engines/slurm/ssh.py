@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +68,10 @@ class SshConnections:
         assigned = [f"{name}={value}" for name, value in env.items()]
         return await self.shell(["env", "-i", *assigned, *words] if assigned else words, user=user, stdin=stdin)
 
-    async def shell(self, words: Sequence[str], *, user: str | None, stdin: Any = b"") -> Done:
-        """Run words; `stdin` is bytes, or an open file that is sent piece by piece."""
+    async def shell(
+        self, words: Sequence[str], *, user: str | None, stdin: Any = b"", sent: Callable[[int], None] | None = None
+    ) -> Done:
+        """Run words; `stdin` is bytes, or an open file that is sent piece by piece; `sent` hears of each."""
         link = self._link(user or self.service)
         async with link.sessions:
             connection = await self._connection(link)
@@ -77,7 +79,7 @@ class SshConnections:
                 async with asyncio.timeout(self._seconds if isinstance(stdin, bytes) else None):
                     process = await connection.create_process(shlex.join(words), encoding=None)
                     try:
-                        await _feed(process, stdin)
+                        await _feed(process, stdin, sent)
                         done = await process.communicate()
                     finally:
                         process.close()
@@ -174,7 +176,7 @@ class SshConnections:
         return SiteUnavailable(f"{self._settings.host} cannot be used over SSH: {said}.")
 
 
-async def _feed(process: Any, stdin: Any) -> None:
+async def _feed(process: Any, stdin: Any, sent: Callable[[int], None] | None) -> None:
     if isinstance(stdin, bytes):
         if stdin:
             process.stdin.write(stdin)
@@ -182,6 +184,8 @@ async def _feed(process: Any, stdin: Any) -> None:
         while piece := await asyncio.to_thread(stdin.read, 1 << 18):
             process.stdin.write(piece)
             await process.stdin.drain()
+            if sent is not None:
+                sent(len(piece))
     process.stdin.write_eof()
 
 

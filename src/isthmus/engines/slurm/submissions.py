@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
-from isthmus.resources.jobs import SlurmOptions
+from isthmus.resources.jobs import DependencyCondition, SlurmOptions
 
 from .facts import MARK
 
@@ -36,6 +36,7 @@ class Submission:
     """Where Slurm itself writes; the job's own output goes elsewhere."""
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 1
+    most_nodes: int = 1
     tasks: int = 1
     cpus_per_task: int = 1
     memory_mb: int = 0
@@ -55,6 +56,7 @@ class Submission:
     exclusive: bool = False
     requeue: bool = False
     nice: int = 0
+    dependency: str = ""
 
 
 def comment_of(run_id: str) -> str:
@@ -92,9 +94,11 @@ def make(
     partitions: Sequence[str] = (),
     account: str = "",
     environment: Mapping[str, str] | None = None,
+    after: Mapping[str, int] | None = None,
 ) -> Submission:
-    """What Slurm is told of a run whose folder on the cluster is this."""
+    """What Slurm is told of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
     tasks = max(run.tasks, run.nodes)
+    least, _, most = (options.nodes or f"{run.nodes}-{run.nodes}").partition("-")
     return Submission(
         name=job_name(run),
         comment=comment_of(run.id),
@@ -103,7 +107,8 @@ def make(
         work_dir=f"{folder}/work",
         output=f"{folder}/slurm.out",
         environment=dict(environment or {}),
-        nodes=run.nodes,
+        nodes=int(least),
+        most_nodes=int(most),
         tasks=tasks,
         cpus_per_task=max(1, math.ceil(run.milli_cpus / 1000 / tasks)),
         memory_mb=math.ceil(run.memory_bytes / run.nodes / _MIB),
@@ -121,7 +126,27 @@ def make(
         exclusive=options.exclusive,
         requeue=options.requeue,
         nice=max(0, -run.priority),
+        dependency=dependency_of(run, after or {}),
     )
+
+
+_CONDITIONS = {
+    DependencyCondition.SUCCEEDED: "afterok",
+    DependencyCondition.FAILED: "afternotok",
+    DependencyCondition.FINISHED: "afterany",
+    DependencyCondition.STARTED: "after",
+}
+
+
+def dependency_of(run: Run, numbers: Mapping[str, int]) -> str:
+    """What the run waits for, in Slurm's words: other runs of ours, and what its options name beside them."""
+    parts = [f"{_CONDITIONS[other.condition]}:{numbers[other.run_id]}" for other in run.after]
+    return ",".join([*parts, *([run.slurm.dependency] if run.slurm.dependency else [])])
+
+
+def node_range(wanted: Submission) -> str:
+    """How many nodes, as Slurm writes it."""
+    return str(wanted.nodes) if wanted.most_nodes <= wanted.nodes else f"{wanted.nodes}-{wanted.most_nodes}"
 
 
 def minutes(seconds: float | None) -> int:
@@ -139,7 +164,7 @@ def sbatch(wanted: Submission) -> list[str]:
         "--chdir": wanted.work_dir,
         "--output": wanted.output,
         "--input": "/dev/null",
-        "--nodes": str(wanted.nodes),
+        "--nodes": node_range(wanted),
         "--ntasks": str(wanted.tasks),
         "--cpus-per-task": str(wanted.cpus_per_task),
         "--mem": f"{wanted.memory_mb}M" if wanted.memory_mb else "",
@@ -155,6 +180,7 @@ def sbatch(wanted: Submission) -> list[str]:
         "--nodelist": wanted.nodelist,
         "--exclude": wanted.exclude,
         "--nice": str(wanted.nice) if wanted.nice else "",
+        "--dependency": wanted.dependency,
     }
     words = ["--parsable", "--requeue" if wanted.requeue else "--no-requeue"]
     words += ["--exclusive"] if wanted.exclusive else []

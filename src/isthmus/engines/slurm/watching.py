@@ -2,7 +2,9 @@
 
 Nobody else asks Slurm how jobs are: readers look at the picture. It is taken every second while a run of ours is there,
 and not at all otherwise; where taking it is slow (a site with many thousand jobs) it is taken less often, so that never
-more than a twentieth of the time is spent on it. A picture that could not be taken changes nothing.
+more than a quarter of the time is spent on it, and an eighth while our runs only wait. What counts is the quickest of
+the last few: one that was slow because this machine was busy says nothing about the site. A picture that could not be
+taken changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from isthmus.errors import IsthmusError
@@ -20,8 +23,11 @@ from .facts import SlurmJob
 
 log = logging.getLogger(__name__)
 
-SHARE_OF_TIME = 20
-LONGEST_PAUSE = 30.0
+SHARE_OF_TIME = 4
+"""A second's interval holds as long as the question takes a quarter of it."""
+SHARE_WHILE_WAITING = 8
+"""The same while none of our runs runs: their starts may be seen a little later than their ends."""
+LONGEST_PAUSE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +48,16 @@ class Watcher:
         self._controller, self._interval, self._digest = controller, interval, digest
         self._lock = asyncio.Lock()
         self._busy = asyncio.Event()
+        self._running = False
         self._nudge = asyncio.Event()
-        self._cost = 0.0
+        self._costs: deque[float] = deque(maxlen=5)
         self.latest: Picture | None = None
         self.pictures = 0
         """How many were taken."""
 
-    def watch(self, active: bool) -> None:
-        """Whether there is anything to look for."""
+    def watch(self, active: bool, *, running: bool | None = None) -> None:
+        """Whether there is anything to look for, and whether any of it runs (None: as before)."""
+        self._running = self._running if running is None else running
         if active:
             self._busy.set()
         else:
@@ -67,7 +75,7 @@ class Watcher:
                 return self.latest
             begun = time.monotonic()
             jobs = await self._controller.jobs()
-            self._cost = time.monotonic() - begun
+            self._costs.append(time.monotonic() - begun)
             ours: dict[str, list[SlurmJob]] = {}
             for job in sorted(jobs, key=lambda job: job.id):
                 if run_id := job.run_id:
@@ -91,14 +99,20 @@ class Watcher:
             await self._pause(begin, failures)
 
     async def _pause(self, begin: float, failures: int) -> None:
-        wanted = max(self._interval, self._cost * SHARE_OF_TIME) * 2 ** min(failures, 5)
-        left = min(wanted, LONGEST_PAUSE) - (time.monotonic() - begin)
+        share = SHARE_OF_TIME if self._running else SHARE_WHILE_WAITING
+        left = pause(self._interval, self._costs, failures, share) - (time.monotonic() - begin)
         self._nudge.clear()
         try:
             async with asyncio.timeout(max(0.0, left)):
                 await self._nudge.wait()
         except TimeoutError:
             return
+
+
+def pause(interval: float, costs: Collection[float], failures: int, share: int = SHARE_OF_TIME) -> float:
+    """Seconds from one picture to the next, by what the last ones cost and how often it failed since."""
+    wanted = max(interval, min(costs, default=0.0) * share) * 2.0 ** min(failures, 5)
+    return min(wanted, LONGEST_PAUSE)
 
 
 class News:

@@ -21,6 +21,8 @@ from pathlib import Path
 from isthmus.errors import Invalid, Misconfigured
 
 from . import accounting, config, packages, processes
+from .backup import NAME as BACKUP
+from .backup import Backup
 from .layout import NUMBERS, LabSettings, NodeSpec, Place
 from .nodes import LabNode, write_whole
 
@@ -181,7 +183,14 @@ class SlurmLab:
         if self.settings.accounting:
             accounting.start(place)
         self.start_controller()
+        if self.settings.backup:
+            self.backup.start()
         self.start_rest()
+
+    @property
+    def backup(self) -> Backup:
+        """The second slurmctld, where the settings ask for one."""
+        return Backup(self.place, self.settings)
 
     def start_rest(self) -> None:
         """Start slurmrestd: with tokens, on a port and on a socket."""
@@ -234,7 +243,8 @@ class SlurmLab:
     def _configure(self) -> None:
         root, settings = self.place.root, self.settings
         host = socket.gethostname().partition(".")[0]
-        write_whole(self.place.conf, config.slurm_conf(self.place, settings, host))
+        backup = self.backup.host if settings.backup else None
+        write_whole(self.place.conf, config.slurm_conf(self.place, settings, host, backup))
         if settings.limits:
             write_whole(root / "cgroup.conf", config.cgroup_conf())
         if not (root / "gres.conf").exists():
@@ -256,7 +266,7 @@ class SlurmLab:
         place = self.place
         if not place.exists:
             return
-        for name in ("slurmrestd", "slurmctld"):
+        for name in ("slurmrestd", BACKUP, "slurmctld"):
             processes.stop(place, name)
         for folder in sorted(place.root.glob("nodes/*")):
             self.node(folder.name).clean()
@@ -271,7 +281,7 @@ class SlurmLab:
 
     def status(self) -> LabStatus:
         """What runs."""
-        names = ("munged", "slurmctld", "slurmrestd", "slurmdbd", "mariadb")
+        names = ("munged", "slurmctld", BACKUP, "slurmrestd", "slurmdbd", "mariadb")
         found = {name: pid for name in names if self.place.exists and (pid := processes.pid_of(self.place, name))}
         running = "slurmctld" in found
         return LabStatus(self.place.root, running, found, self._states() if running else {})

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from .layout import LabSettings, NodeSpec, Place
 
 
-def slurm_conf(place: Place, settings: LabSettings, host: str) -> str:
-    """slurm.conf."""
+def slurm_conf(place: Place, settings: LabSettings, host: str, backup: str | None = None) -> str:
+    """slurm.conf; `backup` is the second controller, with its address."""
     lines: dict[str, str] = {
         "ClusterName": f"lab{place.number}",
         "SlurmctldHost": f"{host}({place.address(1)})",
@@ -17,7 +17,8 @@ def slurm_conf(place: Place, settings: LabSettings, host: str) -> str:
         "SlurmUser": "root",
         "SlurmdUser": "root",
         "AuthType": "auth/munge",
-        "AuthInfo": f"socket={place.munge}",
+        # A requeued job waits until its credential has expired: two minutes, if it is not said otherwise.
+        "AuthInfo": f"socket={place.munge},cred_expire=12",
         "AuthAltTypes": "auth/jwt",
         "AuthAltParameters": f"jwt_key={place.jwt_key}",
         "StateSaveLocation": str(place.root / "state"),
@@ -40,13 +41,15 @@ def slurm_conf(place: Place, settings: LabSettings, host: str) -> str:
         "ReturnToService": "2",
         "SlurmctldTimeout": "30",
         "SlurmdTimeout": "20",
-        "KillWait": "2",
+        "KillWait": "4",
         "MinJobAge": "300",
         "MaxJobCount": "50000",
     }
     lines |= _gathering(settings) | _accounting(place, settings) | dict(settings.options)
     text = "".join(f"{name}={value}\n" for name, value in lines.items())
-    return text + _PARTITIONS
+    # The order of the controllers is the order in which they are in charge.
+    second = f"SlurmctldHost={backup}\n" if backup else ""
+    return text + second + _PARTITIONS
 
 
 # Partitions by feature take in nodes that join later; a list of nodes would not.

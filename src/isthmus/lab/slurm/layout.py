@@ -22,6 +22,8 @@ class LabSettings:
     """slurmdbd on MariaDB. Default off: it doubles the time to start."""
     energy: bool = False
     """Gives every node an energy counter, a text file that says how many joules it used. Default off."""
+    backup: bool = False
+    """A second slurmctld that takes over when the first is silent. Default off."""
     limits: bool = True
     """Hold jobs to their memory and end all they leave behind, by cgroups (version 1). Off where there are none."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -56,16 +56,23 @@ class LabNode:
         (self.folder / "pm").mkdir(parents=True, exist_ok=True)
         if not self.processes():
             self.clean()
-            self._make_namespaces()
+            self.make_machine()
             self._make_devices(spec)
-        prefix = ["nsenter", f"--net={self._net}", f"--uts={self._uts}"]
+        prefix = list(self.inside)
         if self._settings.energy:
             prefix += ["unshare", "--mount", "sh", "-c", _FAKE_SYS, "sh", str(self.folder / "pm")]
         processes.call(self._place, *prefix, "slurmd", "-Z", "-N", self.name, "--conf", spec.conf)
         (self.folder / "conf").write_text(spec.conf)
 
-    def _make_namespaces(self) -> None:
-        place, host = self._place, self._host()
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The words that run what follows on this machine."""
+        return ("nsenter", f"--net={self._net}", f"--uts={self._uts}")
+
+    def make_machine(self) -> None:
+        """Its namespaces and its cable."""
+        place, host = self._place, self.host()
+        (self.folder / "pm").mkdir(parents=True, exist_ok=True)
         for file in (self._net, self._uts):
             file.touch()
         call = processes.call
@@ -79,7 +86,9 @@ class LabNode:
         call(place, *inside, "link", "set", "eth0", "up")
         self.meter(1)
 
-    def _host(self) -> int:
+    def host(self) -> int:
+        """The last number of its address."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "host"
         if not file.exists():
             taken = {int(other.read_text()) for other in self._place.root.glob("nodes/*/host")}

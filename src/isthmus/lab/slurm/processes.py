@@ -77,9 +77,12 @@ def pid_of(place: Place, name: str) -> int | None:
 def _is_ours(place: Place, pid: int) -> bool:
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")  # empty for a zombie
+        if f"SLURM_CONF={place.conf}".encode() in variables:
+            return True
+        # sshd writes its title over its environment; the title names its configuration.
+        return f"-f {place.root}/ssh/config".encode() in (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[0]
     except OSError:
         return False
-    return f"SLURM_CONF={place.conf}".encode() in variables
 
 
 def stop(place: Place, name: str, patience: float = 20) -> None:
