@@ -39,6 +39,7 @@ from .engine_room import EngineRoom
 from .job_index import JobIndex
 from .profiling import ProfileKeeper
 from .recording import Recorder
+from .reporting import reported_values
 from .runs import run_of
 from .writing import Writer
 
@@ -334,8 +335,9 @@ class JobReconciler:
             )
             record = self._jobs.get(record.key) or record
             outputs, checkpoint = (None, kept if kept.count else None) if stopped else (kept, None)
+        reported = None if seen.reason is EndReason.START_FAILED else await reported_values(engine, job.run_id)
         reach("finish:collected")
-        status = lifecycle.ended(job, seen, outputs, self._now(), checkpoint=checkpoint)
+        status = lifecycle.ended(job, seen, outputs, self._now(), reported, checkpoint=checkpoint)
         await self._end(record, job, status)
         self._profiles.learn(job, status)
         reach("finish:written")

@@ -96,7 +96,13 @@ def finishing(job: Job, seen: Observation) -> JobStatus:
 
 
 def ended(
-    job: Job, seen: Observation, outputs: Outputs | None, now: datetime, *, checkpoint: Outputs | None = None
+    job: Job,
+    seen: Observation,
+    outputs: Outputs | None,
+    now: datetime,
+    reported: dict[str, float] | None = None,
+    *,
+    checkpoint: Outputs | None = None,
 ) -> JobStatus:
     """The try is over: the job's end, or the wait for its next try."""
     if goes_on(job, seen):
@@ -115,6 +121,7 @@ def ended(
     status.reason, status.message = reason, message
     if outputs is not None:
         status.outputs = outputs
+    status.reported = reported
     return finished(status, now)
 
 
