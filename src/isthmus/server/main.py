@@ -39,6 +39,7 @@ from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, 
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
 from isthmus.store.opening import open_store
+from isthmus.telemetry.collecting import Telemetry
 
 from . import certificates
 from .bootstrap import DEFAULT_TENANT, admin_token, files_folder, first_objects
@@ -109,7 +110,9 @@ async def _serve(
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
-    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs)
+    telemetry = Telemetry(settings.series, logs)
+    await telemetry.open()
+    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs, telemetry=telemetry)
     app = create_app(context, [_authority_route(identity)])
     config = uvicorn.Config(
         app,
@@ -146,6 +149,7 @@ async def _serve(
         await asyncio.gather(control, return_exceptions=True)
         if settings.store:
             await election.resign()
+        await telemetry.close()
         await logs.close()
         await authenticator.close()
         settings.instance.unlink(missing_ok=True)
