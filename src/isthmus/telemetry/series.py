@@ -1,7 +1,7 @@
 """Time series in an embedded database: how far each run was read, and the points that were made of it.
 
 What was read and what it made are written in one transaction: after a crash, reading goes on where it stopped. The
-series of a run are bounded: when one is longer than `MAX_POINTS`, all but its newest points are averaged in pairs.
+series of a run are bounded: when one is longer than `MAX_POINTS`, all but its newest points are averaged.
 Everything here can be read again from the site as long as the job exists, so the database is forgotten bit by bit:
 runs that nobody asked for in a week, and the oldest when there are too many.
 
@@ -27,6 +27,8 @@ MAX_POINTS = 1200
 """Of one series."""
 NEWEST = 300
 """Points that are never averaged."""
+STRETCHES = 450
+"""What the others are averaged to."""
 KEPT_SECONDS = 7 * 86_400.0
 MAX_TOTAL = 20_000_000
 """Points in all: about 1 GB."""
@@ -148,21 +150,27 @@ class SeriesStore:
         return int(row[0]) if row else 0
 
     def _shorten(self, run: int, name: str) -> None:
-        """Average all but the newest in pairs. The later of a pair keeps its number: no cursor misses or repeats it."""
+        """Average all but the newest over stretches of equal length: the whole run stays visible, evenly.
+
+        The last of a stretch keeps its number, so that no cursor misses or repeats it.
+        """
         where = "FROM points WHERE run = ? AND name = ?"
         (count,) = self._db.execute(f"SELECT count(*) {where}", (run, name)).fetchone()
         if count <= MAX_POINTS:
             return
-        old = self._db.execute(
-            f"SELECT seq, at, value {where} ORDER BY seq LIMIT ?",
-            (run, name, (count - NEWEST) // 2 * 2),
-        ).fetchall()
-        merged, dropped = [], []
-        for (first, at, value), (second, later, other) in zip(old[::2], old[1::2], strict=True):
-            merged.append(((at + later) / 2, (value + other) / 2, second))
-            dropped.append((first,))
-        self._db.executemany("UPDATE points SET at = ?, value = ? WHERE seq = ?", merged)
-        self._db.executemany("DELETE FROM points WHERE seq = ?", dropped)
+        query = f"SELECT seq, at, value {where} ORDER BY seq LIMIT ?"
+        old = self._db.execute(query, (run, name, count - NEWEST)).fetchall()
+        begin = min(at for _, at, _ in old)
+        width = (max(at for _, at, _ in old) - begin) / STRETCHES or 1.0
+        stretches: dict[int, list[tuple[int, float, float]]] = {}
+        for row in old:
+            stretches.setdefault(int((row[1] - begin) / width), []).append(row)
+        for rows in stretches.values():
+            if len(rows) < 2:
+                continue
+            at, value = (sum(row[n] for row in rows) / len(rows) for n in (1, 2))
+            self._db.execute("UPDATE points SET at = ?, value = ? WHERE seq = ?", (at, value, rows[-1][0]))
+            self._db.executemany("DELETE FROM points WHERE seq = ?", [(row[0],) for row in rows[:-1]])
 
     def read(self, run: str, since: str | None) -> Found:
         """The points of a run after a cursor."""
