@@ -85,6 +85,19 @@ async def test_many_who_ask_at_once_get_the_same(api: RunningApi) -> None:
     assert {len(series(answer.json())["cpu"]) for answer in answers} == {49}
 
 
+async def test_a_job_that_reports_without_end_is_bounded(api: RunningApi) -> None:
+    uid = await started(api)
+    flood = b"".join(b'isthmus: {"v%d": %d, "loss": %d}\n' % (n, n, n) for n in range(5000))
+    api.logs.write(uid, flood)
+    api.logs.sample(uid, sample(1, len(flood)))
+    async with api.client() as client:
+        found = series((await client.get(f"{BASE}/jobs/j/metrics")).json())
+    reported = [name for name in found if name.startswith("reported.")]
+    assert len(reported) == 64
+    assert len(found["reported.loss"]) <= 1200
+    assert found["reported.loss"][-1] == [T0 + 1, 4999.0]
+
+
 async def test_wrong_words_are_refused(api: RunningApi) -> None:
     await started(api)
     async with api.client() as client:

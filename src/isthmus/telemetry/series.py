@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS mark (value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, samples INTEGER NOT NULL DEFAULT 0,
     output INTEGER NOT NULL DEFAULT 0, last TEXT, marks TEXT NOT NULL DEFAULT '[]',
+    names TEXT NOT NULL DEFAULT '[]',
     estimated INTEGER NOT NULL DEFAULT 0, over INTEGER NOT NULL DEFAULT 0, touched REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS points (
@@ -59,6 +60,8 @@ class Progress:
     last: Sample | None = None
     marks: list[tuple[float, float]] = field(default_factory=list)
     """Bytes of output and when they were there: of the part that is not read yet."""
+    names: list[str] = field(default_factory=list)
+    """Names of reported values that there are series of."""
     estimated: bool = False
     over: bool = False
 
@@ -112,13 +115,13 @@ class SeriesStore:
         """How far a run was read."""
         with self._lock:
             row = self._db.execute(
-                "SELECT samples, output, last, marks, estimated, over FROM runs WHERE run = ?", (run,)
+                "SELECT samples, output, last, marks, names, estimated, over FROM runs WHERE run = ?", (run,)
             ).fetchone()
         if row is None:
             return Progress()
         last = Sample(*json.loads(row[2])) if row[2] else None
         marks = [(float(a), float(b)) for a, b in json.loads(row[3])]
-        return Progress(row[0], row[1], last, marks, bool(row[4]), bool(row[5]))
+        return Progress(row[0], row[1], last, marks, json.loads(row[4]), bool(row[5]), bool(row[6]))
 
     def add(self, run: str, progress: Progress, points: Sequence[Point], now: float) -> None:
         """Keep what was read, and how far; all of it or nothing. Raises StoreUnavailable."""
@@ -127,12 +130,12 @@ class SeriesStore:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.execute(
-                    "INSERT INTO runs (run, samples, output, last, marks, estimated, over, touched) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET samples = excluded.samples, "
-                    "output = excluded.output, last = excluded.last, marks = excluded.marks, "
+                    "INSERT INTO runs (run, samples, output, last, marks, names, estimated, over, touched) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET samples = excluded.samples, "
+                    "output = excluded.output, last = excluded.last, marks = excluded.marks, names = excluded.names, "
                     "estimated = excluded.estimated, over = excluded.over, touched = excluded.touched",
-                    (run, progress.samples, progress.output, last, json.dumps(progress.marks), progress.estimated,
-                     progress.over, now),
+                    (run, progress.samples, progress.output, last, json.dumps(progress.marks),
+                     json.dumps(progress.names), progress.estimated, progress.over, now),
                 )  # fmt: skip
                 number = self._number(run)
                 rows = [(number, point.name, point.at, point.value) for point in points]
