@@ -32,6 +32,7 @@ from isthmus.api.app import create_app
 from isthmus.api.context import Context
 from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.config import ServerSettings
+from isthmus.console import Console
 from isthmus.errors import Misconfigured
 from isthmus.identity.authenticating import Authenticator
 from isthmus.reconcilers.engine_room import EngineRoom
@@ -41,7 +42,7 @@ from isthmus.store.base import Store
 from isthmus.store.opening import open_store
 
 from . import certificates
-from .bootstrap import DEFAULT_TENANT, admin_token, files_folder, first_objects
+from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects
 from .certificates import Identity
 from .control_plane import ControlPlane
 from .drivers import Drivers
@@ -103,7 +104,8 @@ async def _serve(
     url, secure_url = _urls(settings, listener)
     instance = Instance(url, os.getpid(), settings.data)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
-    blobs = DirectoryBlobs(await files_folder(store, settings))
+    shared = await files_folder(store, settings)
+    blobs = DirectoryBlobs(shared)
     await blobs.open()
     engines, drivers = EngineRoom(), Drivers(settings)
     logs = EngineLogs(store, engines, drivers)
@@ -111,8 +113,9 @@ async def _serve(
     await authenticator.start()
     context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs)
     app = create_app(context, [_authority_route(identity)])
+    console = Console(context, app, console_key(shared))
     config = uvicorn.Config(
-        app,
+        console,
         loop="none",
         http="httptools",
         ws="none",
@@ -146,6 +149,7 @@ async def _serve(
         await asyncio.gather(control, return_exceptions=True)
         if settings.store:
             await election.resign()
+        await console.close()
         await logs.close()
         await authenticator.close()
         settings.instance.unlink(missing_ok=True)
