@@ -19,7 +19,6 @@ from starlette.responses import Response
 
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.durations import format_duration
-from isthmus._kit.quantities import format_bytes
 from isthmus.resources.states import JOB_PHASES, SITE_PHASES, JobPhase, SitePhase
 
 from .visits import BASE
@@ -77,8 +76,8 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals.update(base=BASE, asset=asset, JobPhase=JobPhase, shown_phase=shown_phase)
     environment.filters.update(
-        bytes=lambda value: f"{format_bytes(value)}B" if value is not None else "",
-        duration=lambda value: _duration(value) if value is not None else "",
+        bytes=size,
+        duration=lambda value: _duration(value) if isinstance(value, int | float) else "",
         between=between,
         number=number,
         segment=lambda text: quote(str(text), safe=""),
@@ -129,6 +128,17 @@ def number(value: Any, digits: int = 3) -> str:
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e9):
         return f"{int(value):,}"
     return f"{value:,.{digits}g}" if 1e-4 <= abs(value) < 10**digits else f"{value:.{digits}g}"
+
+
+def size(count: Any) -> str:
+    """Bytes as people say them."""
+    if not isinstance(count, int | float):
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
 
 
 def _duration(seconds: float) -> str:
