@@ -157,6 +157,7 @@ def states_page() -> str:
     ]
     for title, texts, table in (
         ("Job", states.JOB_PHASES, states.JOB_TRANSITIONS),
+        ("Experiment", states.EXPERIMENT_PHASES, states.EXPERIMENT_TRANSITIONS),
         ("Site", states.SITE_PHASES, states.SITE_TRANSITIONS),
         ("Tenant", states.TENANT_PHASES, states.TENANT_TRANSITIONS),
     ):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.reconcilers.sweeping import Sweeper
-from isthmus.resources.kinds import JOB, TENANT
+from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT
 from isthmus.resources.trees import Tree, TreeFile
 from isthmus.resources.validation import validate
 from isthmus.runtime.informers import Informer
@@ -51,7 +51,7 @@ async def test_only_what_no_job_names_and_nobody_used_lately_is_removed(tmp_path
     jobs, tenants = Informer(store, JOB), Informer(store, TENANT)
     for informer in (jobs, tenants):
         await informer._list()
-    assert await Sweeper(jobs, tenants, blobs, Sole()).sweep() == 2
+    assert await Sweeper(jobs, Informer(store, EXPERIMENT), tenants, blobs, Sole()).sweep() == 2
     assert await blobs.missing("t", [sent, sent_file, left, left_file, asked, asked_file]) == []
     assert set(await blobs.missing("t", [unused, unused_file])) == {unused, unused_file}
     await store.close()
@@ -75,6 +75,6 @@ async def test_a_tree_that_cannot_be_read_stops_the_sweep_of_its_tenant(tmp_path
     jobs, tenants = Informer(store, JOB), Informer(store, TENANT)
     for informer in (jobs, tenants):
         await informer._list()
-    assert await Sweeper(jobs, tenants, blobs, Sole()).sweep(unused_for=-10) == 0
+    assert await Sweeper(jobs, Informer(store, EXPERIMENT), tenants, blobs, Sole()).sweep(unused_for=-10) == 0
     assert await blobs.missing("t", [orphan]) == []
     await store.close()

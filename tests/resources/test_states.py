@@ -12,6 +12,7 @@ from isthmus.resources import states
     ("phases", "table", "texts"),
     [
         (states.JobPhase, states.JOB_TRANSITIONS, states.JOB_PHASES),
+        (states.ExperimentPhase, states.EXPERIMENT_TRANSITIONS, states.EXPERIMENT_PHASES),
         (states.SitePhase, states.SITE_TRANSITIONS, states.SITE_PHASES),
         (states.TenantPhase, states.TENANT_TRANSITIONS, states.TENANT_PHASES),
     ],

@@ -13,8 +13,8 @@ from typing import Any
 
 from isthmus.errors import Cause, Conflict, Forbidden, Invalid
 from isthmus.identity.callers import RANKS, Caller, at_least
-from isthmus.resources.jobs import MUTABLE
-from isthmus.resources.kinds import JOB, TENANT, TOKEN, Kind
+from isthmus.resources import experiments, jobs
+from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT, TOKEN, Kind
 from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.validation import check_name, validate
@@ -27,6 +27,8 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _RESERVED = re.compile(r"isthmus-system|isthmus-.*|kube-.*")
 _SERVER_OWNED = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "managedFields")
 _TENANT_ADMINS_CHANGE = frozenset({"members", "description"})
+_WORK = (JOB, EXPERIMENT)
+_PROMISED = {JOB.name: jobs.MUTABLE, EXPERIMENT.name: experiments.MUTABLE}
 
 
 def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str = "") -> Object:
@@ -46,6 +48,8 @@ def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str =
     if kind is JOB:
         _not_on_itself(checked)
         _room_for_elements(checked)
+    if kind is EXPERIMENT:
+        _room_for_runs(checked)
     return checked
 
 
@@ -61,8 +65,8 @@ def prepare_change(kind: Kind, old: Object, sent: Mapping[str, Any], *, keep_fin
         metadata["finalizers"] += [f for f in kept if f not in metadata["finalizers"]]
     _carry_over(old, metadata)
     checked = _checked(kind, obj)
-    if kind is JOB:
-        _job_promised(old, checked)
+    if kind.name in _PROMISED:
+        _promised(kind, old, checked, _PROMISED[kind.name])
     return checked
 
 
@@ -87,13 +91,13 @@ def check_tenant(namespace: str, kind: Kind, *, suspended: bool, terminating: bo
     """Whether something new may appear in the namespace of a tenant that exists; raises Forbidden."""
     if terminating:
         raise Forbidden(f"tenant {namespace!r} is being deleted; nothing new can be created in it")
-    if suspended and kind is JOB:
+    if suspended and kind in _WORK:
         raise Forbidden(f"tenant {namespace!r} is suspended, so nothing new starts; ask a platform admin to resume it")
 
 
 def needs_tenant(kind: Kind, namespace: str) -> bool:
     """Whether the namespace must be a tenant: the platform's own namespace holds only tokens and events."""
-    return kind.namespaced and (namespace != SYSTEM_NAMESPACE or kind is JOB)
+    return kind.namespaced and (namespace != SYSTEM_NAMESPACE or kind in _WORK)
 
 
 def new_owners(old: Object | None, new: Object) -> list[Mapping[str, Any]]:
@@ -175,16 +179,22 @@ def _room_for_elements(job: Object) -> None:
         raise _wrong("metadata.name", f"leaves no room for the {longest} characters of its elements' names; shorten it")
 
 
-def _job_promised(old: Object, new: Object) -> None:
-    before, after = validate(JOB, old)["spec"], new["spec"]
-    changed = _differences(before, after, MUTABLE)
+def _room_for_runs(experiment: Object) -> None:
+    """The runs of an experiment are called after it: two numbers of at most four digits."""
+    if len(experiment["metadata"]["name"]) + 10 > MAX_NAME:
+        raise _wrong("metadata.name", "leaves no room for the names of its runs; shorten it by ten characters")
+
+
+def _promised(kind: Kind, old: Object, new: Object, free: frozenset[str]) -> None:
+    """What has been promised to an engine, or decided what is compared, stays."""
+    changed = _differences(validate(kind, old)["spec"], new["spec"], free)
     if changed:
-        named = ", ".join(f"spec.{field}" for field in changed)
+        named, what = ", ".join(f"spec.{field}" for field in changed), kind.singular
         raise Invalid(
-            f"Job {new['metadata']['name']!r} cannot change {named} any more; "
-            f"only {', '.join(sorted(MUTABLE))} may change after creation: create a new job instead",
+            f"{kind.name} {new['metadata']['name']!r} cannot change {named} any more; "
+            f"only {', '.join(sorted(free))} may change after creation: create a new {what} instead",
             causes=tuple(
-                Cause(f"spec.{field}", "field is immutable: create a new job instead", "FieldValueForbidden")
+                Cause(f"spec.{field}", f"field is immutable: create a new {what} instead", "FieldValueForbidden")
                 for field in changed
             ),
         )

@@ -50,6 +50,12 @@ def command(job: Object) -> str:
     return next((line for line in lines if line.strip() and not line.startswith("#")), lines[0] if lines else "")
 
 
+def _runs(experiment: Object) -> str:
+    runs = (experiment.get("status") or {}).get("runs") or {}
+    ended = sum(runs.get(word, 0) for word in ("succeeded", "failed", "cancelled"))
+    return f"{ended}/{runs.get('total', 0)}"
+
+
 def _cpus(site: Object) -> str:
     cpus = ((site.get("status") or {}).get("capacity") or {}).get("cpus")
     return "" if cpus is None else f"{cpus:g}"
@@ -87,6 +93,16 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("ENGINE ID", at("status", "engineId"), wide=True),
         Column("COMMAND", command, wide=True),
         Column("MESSAGE", why),
+    ),
+    "Experiment": (
+        NAME,
+        Column("PHASE", at("status", "phase")),
+        Column("RUNS", _runs),
+        Column("FAILED", at("status", "runs", "failed")),
+        Column("BEST", at("status", "best")),
+        AGE,
+        Column("METHOD", at("spec", "search", "method"), wide=True),
+        Column("MESSAGE", at("status", "message")),
     ),
     "Site": (
         NAME,

@@ -27,13 +27,14 @@ class Place(NamedTuple):
 
 PLACES = (
     Place("Job", "jobs", True, ("ijob", "ijobs")),
+    Place("Experiment", "experiments", True, ("iexp",)),
     Place("Site", "sites", False, ("isite",)),
     Place("DeviceClass", "deviceclasses", False, ("idev",)),
     Place("Tenant", "tenants", False, ("itenant",)),
     Place("Token", "tokens", True, ("itoken",)),
     Place("Event", "events", True, ("ev",), "/api/v1"),
 )
-JOBS = PLACES[0]
+JOBS, EXPERIMENTS = PLACES[0], PLACES[1]
 
 
 def place_of(word: str) -> Place:

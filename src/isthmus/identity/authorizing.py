@@ -18,8 +18,16 @@ WRITE = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 EVERY_VERB = READ | WRITE
 
 IN_TENANT: Mapping[Role, Mapping[str, frozenset[str]]] = {
-    Role.VIEWER: {"jobs": READ, "jobs/*": READ, "events": READ, "files": READ, "outputs": READ},
-    Role.MEMBER: {"jobs": WRITE, "files": WRITE},
+    Role.VIEWER: {
+        "jobs": READ,
+        "jobs/*": READ,
+        "experiments": READ,
+        "experiments/status": READ,
+        "events": READ,
+        "files": READ,
+        "outputs": READ,
+    },
+    Role.MEMBER: {"jobs": WRITE, "experiments": WRITE, "files": WRITE},
     Role.ADMIN: {"tokens": EVERY_VERB, "tokens/status": READ},
 }
 """Over what lives in a tenant's namespace."""

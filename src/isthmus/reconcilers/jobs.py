@@ -34,6 +34,7 @@ from .dependencies import Other, circle, outlook
 from .engine_room import EngineRoom
 from .job_index import JobIndex
 from .recording import Recorder
+from .reporting import reported_values
 from .runs import run_of
 from .writing import Writer
 
@@ -243,8 +244,9 @@ class JobReconciler:
                 record = await self._writer.status(record, lifecycle.finishing(job, seen))
                 job = self._index.job(record)
             outputs = await self._collect(job, engine)
+        reported = None if seen.reason is EndReason.START_FAILED else await reported_values(engine, job.run_id)
         reach("finish:collected")
-        await self._end(record, job, lifecycle.ended(job, seen, outputs, self._now()))
+        await self._end(record, job, lifecycle.ended(job, seen, outputs, self._now(), reported))
         reach("finish:written")
         self._leadership.check()
         await engine.tidy(job.run_id)

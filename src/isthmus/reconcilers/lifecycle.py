@@ -51,7 +51,9 @@ def finishing(job: Job, seen: Observation) -> JobStatus:
     return _told(status, seen)
 
 
-def ended(job: Job, seen: Observation, outputs: Outputs | None, now: datetime) -> JobStatus:
+def ended(
+    job: Job, seen: Observation, outputs: Outputs | None, now: datetime, reported: dict[str, float] | None = None
+) -> JobStatus:
     """The try is over: the job's end, or the wait for its next try."""
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
@@ -67,6 +69,7 @@ def ended(job: Job, seen: Observation, outputs: Outputs | None, now: datetime) -
     status.reason, status.message = reason, message
     if outputs is not None:
         status.outputs = outputs
+    status.reported = reported
     return finished(status, now)
 
 

@@ -24,8 +24,11 @@ UNUSED_FOR = 86_400.0
 class Sweeper:
     """Removes what nobody needs."""
 
-    def __init__(self, jobs: Informer, tenants: Informer, blobs: Blobs, leadership: Leadership) -> None:
-        self._jobs, self._tenants, self._blobs, self._leadership = jobs, tenants, blobs, leadership
+    def __init__(
+        self, jobs: Informer, experiments: Informer, tenants: Informer, blobs: Blobs, leadership: Leadership
+    ) -> None:
+        self._jobs, self._experiments, self._tenants = jobs, experiments, tenants
+        self._blobs, self._leadership = blobs, leadership
 
     async def run(self) -> None:
         """Sweep every hour until cancelled."""
@@ -40,6 +43,9 @@ class Sweeper:
             for part, field in (("spec", "files"), ("status", "outputs")):
                 if named := record.obj[part].get(field):
                     trees[record.key.namespace].add(named["tree"])
+        for record in self._experiments.all():  # its runs may be made long after it was sent
+            if named := record.obj["spec"]["template"].get("files"):
+                trees[record.key.namespace].add(named["tree"])
         removed = 0
         for tenant in [record.key.name for record in self._tenants.all()]:
             try:

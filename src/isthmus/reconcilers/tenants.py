@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.errors import AlreadyExists, Conflict, NotFound
-from isthmus.resources.kinds import EVENT, JOB, LEASE, TOKEN, Kind
+from isthmus.resources.kinds import EVENT, EXPERIMENT, JOB, LEASE, TOKEN, Kind
 from isthmus.resources.leases import Lease, LeaseSpec
 from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.states import TENANT_TRANSITIONS, TenantPhase, check_transition
@@ -68,7 +68,7 @@ class TenantReconciler:
             await self._writer.status(record, status)
             return Result(requeue_after=HEARD_WITHIN)
         left = 0
-        for kind in (TOKEN, JOB, EVENT):
+        for kind in (TOKEN, EXPERIMENT, JOB, EVENT):
             left += await self._clear(kind, tenant.name)
         if left:
             return Result(requeue_after=0.5)

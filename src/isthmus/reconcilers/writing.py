@@ -37,6 +37,11 @@ class Writer:
         """Replace fields of the spec."""
         return await self._write(record, {**record.obj, "spec": {**record.obj["spec"], **fields}}, Part.SPEC)
 
+    async def change(self, record: Record, metadata: dict[str, Any], spec: dict[str, Any]) -> Record:
+        """Replace parts of the metadata and fields of the spec together."""
+        obj = {**record.obj, "metadata": {**record.obj["metadata"], **metadata}, "spec": {**record.obj["spec"], **spec}}
+        return await self._write(record, obj, Part.SPEC)
+
     async def create(self, obj: dict[str, Any]) -> Record:
         """Keep a new object."""
         self._leadership.check()

@@ -347,6 +347,9 @@ class JobStatus(Model):
     signal: str | None = Field(default=None, description="name of the signal that ended it, such as SIGKILL")
     usage: Usage | None = None
     outputs: Outputs | None = None
+    reported: dict[str, float] | None = Field(
+        default=None, description='the last value of each name in lines such as isthmus: {"accuracy": 0.91}'
+    )
     tries: list[Try] | None = Field(default=None, description="the tries before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None

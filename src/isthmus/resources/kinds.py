@@ -17,6 +17,7 @@ from isthmus.errors import NotFound
 
 from .deviceclasses import DeviceClass
 from .events import Event
+from .experiments import Experiment
 from .jobs import Job
 from .leases import Lease
 from .meta import GROUP, VERSION
@@ -115,6 +116,26 @@ JOB = Kind(
     ),
     fields=("status.phase", "status.site", "spec.priority", "spec.intent"),
     description="Work that runs to completion.",
+)
+EXPERIMENT = Kind(
+    "Experiment",
+    "experiments",
+    Experiment,
+    namespaced=True,
+    short_names=("iexp",),
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Runs", ".status.runs.total", "integer"),
+        Column("Active", ".status.runs.active", "integer"),
+        Column("Succeeded", ".status.runs.succeeded", "integer"),
+        Column("Failed", ".status.runs.failed", "integer"),
+        Column("Best", ".status.best", "integer"),
+        _AGE,
+        Column("Method", ".spec.search.method", priority=1),
+        Column("Message", ".status.message", priority=1),
+    ),
+    fields=("status.phase", "spec.intent"),
+    description="One workload over a matrix of devices and parameters, compared.",
 )
 SITE = Kind(
     "Site",
@@ -220,7 +241,7 @@ LEASE = Kind(
     description="Who leads.",
 )
 
-KINDS: Mapping[str, Kind] = {k.name: k for k in (JOB, SITE, DEVICE_CLASS, TENANT, TOKEN, EVENT, LEASE)}
+KINDS: Mapping[str, Kind] = {k.name: k for k in (JOB, EXPERIMENT, SITE, DEVICE_CLASS, TENANT, TOKEN, EVENT, LEASE)}
 
 
 def kind_named(word: str) -> Kind:

@@ -112,6 +112,42 @@ TENANT_TRANSITIONS: Mapping[TenantPhase, frozenset[TenantPhase]] = {
 }
 
 
+class ExperimentPhase(StrEnum):
+    """Where an experiment is on its way."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more will happen."""
+        return not EXPERIMENT_TRANSITIONS[self]
+
+
+EXPERIMENT_PHASES: Mapping[ExperimentPhase, str] = {
+    ExperimentPhase.PENDING: "accepted; no run has been made",
+    ExperimentPhase.RUNNING: "runs are made and compared as they end",
+    ExperimentPhase.STOPPING: "a stop rule holds or somebody cancelled it; what runs is being ended",
+    ExperimentPhase.SUCCEEDED: "over; at least one run succeeded, and the comparison is complete",
+    ExperimentPhase.FAILED: "over; no run succeeded, too many failed, or it could not be carried out",
+    ExperimentPhase.CANCELLED: "ended because somebody asked for it; what was measured stays",
+}
+
+_E = ExperimentPhase
+EXPERIMENT_TRANSITIONS: Mapping[ExperimentPhase, frozenset[ExperimentPhase]] = {
+    _E.PENDING: frozenset({_E.RUNNING, _E.STOPPING, _E.FAILED, _E.CANCELLED, _E.SUCCEEDED}),
+    _E.RUNNING: frozenset({_E.STOPPING, _E.SUCCEEDED, _E.FAILED, _E.CANCELLED}),
+    _E.STOPPING: frozenset({_E.SUCCEEDED, _E.FAILED, _E.CANCELLED}),
+    _E.SUCCEEDED: frozenset(),
+    _E.FAILED: frozenset(),
+    _E.CANCELLED: frozenset(),
+}
+
+
 def check_transition(table: Mapping[Phase, frozenset[Phase]], old: Phase, new: Phase) -> None:
     """Raise if the table has no such step: that is a fault of ours, never of a user's."""
     if old != new and new not in table[old]:

@@ -14,14 +14,17 @@ from isthmus._kit.clock import utcnow
 from isthmus.metrics import LEADING
 from isthmus.reconcilers.deviceclasses import DeviceClassReconciler
 from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.reconcilers.experiment_index import ExperimentIndex
+from isthmus.reconcilers.experiments import ExperimentReconciler
 from isthmus.reconcilers.job_index import JobIndex
 from isthmus.reconcilers.jobs import JobReconciler
 from isthmus.reconcilers.placing import Placer
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.sites import MakeEngine, SiteReconciler
+from isthmus.reconcilers.steps import Steps
 from isthmus.reconcilers.sweeping import Sweeper
 from isthmus.reconcilers.tenants import TenantReconciler
-from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
+from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, SITE, TENANT
 from isthmus.runtime.controllers import Controller
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
@@ -47,6 +50,7 @@ class ControlPlane:
         self._engines = engines
         self._jobs, self._sites = Informer(store, JOB), Informer(store, SITE)
         self._tenants, self._classes = Informer(store, TENANT), Informer(store, DEVICE_CLASS)
+        self._experiments = Informer(store, EXPERIMENT)
         self._recorder = Recorder(store)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
@@ -58,18 +62,26 @@ class ControlPlane:
             sites=self._sites, classes=self._classes, index=index, engines=engines, make_engine=make_engine,
             recorder=self._recorder, look=self._look_at_job, opened=self._wake.set, now=now, **shared,
         )  # fmt: skip
+        runs = ExperimentIndex(self._look_at_experiment)
+        experiments = ExperimentReconciler(
+            experiments=self._experiments, jobs=self._jobs, sites=self._sites, index=runs, steps=Steps(engines),
+            blobs=blobs, recorder=self._recorder, now=now, **shared,
+        )  # fmt: skip
         tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, **shared)
         classes = DeviceClassReconciler(classes=self._classes, sites=self._sites, **shared)
         self._placer = Placer(
             jobs=self._jobs, sites=self._sites, tenants=self._tenants, index=index, engines=engines,
             recorder=self._recorder, wake=self._wake, now=now, **shared,
         )  # fmt: skip
-        self._sweeper = Sweeper(self._jobs, self._tenants, blobs, leadership)
+        self._sweeper = Sweeper(self._jobs, self._experiments, self._tenants, blobs, leadership)
         self._job_controller = Controller("jobs", jobs.reconcile, workers=workers)
         self._site_controller = Controller("sites", self._site_reconciler.reconcile, workers=4)
         self._tenant_controller = Controller("tenants", tenants.reconcile, workers=2)
         self._class_controller = Controller("deviceclasses", classes.reconcile, workers=1)
+        self._experiment_controller = Controller("experiments", experiments.reconcile, workers=2)
+        self._jobs.on_change(runs.job_changed)  # first: the next lets go of the decoded form of jobs that are over
         self._jobs.on_change(index.changed)
+        self._experiments.on_change(self._experiment_changed)
         self._sites.on_change(self._site_changed)
         self._tenants.on_change(self._tenant_changed)
         self._classes.on_change(self._class_changed)
@@ -79,9 +91,10 @@ class ControlPlane:
         try:
             LEADING.set(1)
             async with asyncio.TaskGroup() as group:
-                for informer in (self._tenants, self._classes, self._sites, self._jobs):
+                informers = (self._tenants, self._classes, self._sites, self._experiments, self._jobs)
+                for informer in informers:
                     group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
-                for informer in (self._tenants, self._classes, self._sites, self._jobs):
+                for informer in informers:
                     await informer.synced()
                 sites = {record.key.name for record in self._sites.all()}
                 self._engines.expect(sites)
@@ -91,12 +104,20 @@ class ControlPlane:
                     group.create_task(part())
                 await self._site_reconciler.tried(sites, patience=5)
                 group.create_task(self._job_controller.run())
+                group.create_task(self._experiment_controller.run())
         finally:
             LEADING.set(0)
             await asyncio.shield(self._site_reconciler.close())
 
     def _look_at_job(self, key: Key) -> None:
         self._job_controller.queue.add(key)
+
+    def _look_at_experiment(self, key: Key) -> None:
+        self._experiment_controller.queue.add(key)
+
+    def _experiment_changed(self, old: Record | None, new: Record | None) -> None:
+        if new is not None and (old is None or _spec_changed(old, new)):
+            self._experiment_controller.queue.add(new.key)
 
     def _site_changed(self, old: Record | None, new: Record | None) -> None:
         self._wake.set()

@@ -19,6 +19,25 @@ EXAMPLE = {
     "spec.script": "#!/bin/sh\necho hello from $(hostname)\n",
     "spec.resources.cpus": "1",
 }
+EXPERIMENT = """\
+apiVersion: isthmus.dev/v1
+kind: Experiment
+metadata:
+  generateName: compare-
+spec:
+  template:
+    script: |
+      #!/usr/bin/env python3
+      import json, os
+      total = sum(n * n for n in range(int(os.environ["PARAM_size"])))
+      print("isthmus:", json.dumps({"total": total}))
+  matrix:
+    devices: [cpu]
+  parameters:
+    - name: size
+      values: [100000, 1000000]
+  repetitions: 3
+"""
 
 
 async def form(visit: Visit) -> Response:
@@ -27,6 +46,8 @@ async def form(visit: Visit) -> Response:
         namespace, _, name = source.partition("/")
         job = await visit.asker.get(in_tenant(namespace, "jobs", name))
         return await _page(visit, {}, "manifest", as_yaml(copied(job)))
+    if visit.query.get("kind") == "Experiment":
+        return await _page(visit, {}, "manifest", EXPERIMENT)
     fields = {**EXAMPLE, **{key: value for key, value in visit.query.items() if key.startswith(("spec.", "metadata."))}}
     mode = "manifest" if visit.query.get("mode") == "manifest" else "form"
     return await _page(visit, fields, mode, as_yaml(from_form(fields)))

@@ -1,0 +1,26 @@
+"""What a run has reported, looked for in the end of its output when it is over."""
+
+from __future__ import annotations
+
+from isthmus.engines.base import Engine, Stream
+from isthmus.errors import NotFound
+from isthmus.telemetry.reports import Reader, Report, last_values
+
+TAIL = 1024 * 1024
+"""Bytes at the end of the output that are searched: a result is told last, and an output may be endless."""
+
+
+async def reported_values(engine: Engine, run_id: str) -> Report | None:
+    """The last value of each name; None if nothing was reported."""
+    try:
+        size = await engine.log_size(run_id, Stream.STDOUT)
+        offset, reader, reports = max(0, size - TAIL), Reader(), []
+        while offset < size:
+            data = await engine.read_log(run_id, Stream.STDOUT, offset, size - offset)
+            if not data:
+                break
+            offset += len(data)
+            reports += reader.feed(data)
+    except NotFound:
+        return None
+    return last_values([*reports, *reader.finish()]) or None
