@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from isthmus.api.responses import status_of
+from isthmus.api.responses import error_response, status_of
 from isthmus.errors import IsthmusError, Unauthenticated
 
 from .live import Live
@@ -57,6 +57,10 @@ class Console:
             redirect_slashes=False,
             default=_nothing_here,
         )
+
+    def link(self, token: str) -> str:
+        """The path of a link that signs the token's owner in, once and soon."""
+        return signing.link(self._parts.sessions, token)
 
     async def close(self) -> None:
         """Stop following the store."""
@@ -105,7 +109,9 @@ class Console:
         return serve
 
     def _answer(self, visit: Visit, error: Exception) -> Response:
-        """What the browser shows when something went wrong."""
+        """What the browser shows when something went wrong; a program gets a Status, as from the API."""
+        if "text/html" not in visit.request.headers.get("accept", "text/html"):
+            return error_response(error)
         if isinstance(error, Unauthenticated):
             return _to_the_form(visit)
         if not isinstance(error, IsthmusError | HTTPException):
@@ -114,8 +120,6 @@ class Console:
         code = int(status["code"])
         title = _TITLES.get(code, "Something went wrong")
         values = {"title": title, "message": status.get("message", ""), "code": code}
-        if "text/html" not in visit.request.headers.get("accept", "text/html"):
-            return Response(str(values["message"]), code, HEADERS, "text/plain")
         try:
             return render(visit, "error.html", code, **values)
         except Unauthenticated:

@@ -144,8 +144,8 @@ def size(count: Any) -> str:
 def _duration(seconds: float) -> str:
     rounded = max(0.0, seconds)
     if rounded < 1:
-        return f"{rounded * 1000:.0f} ms"
-    return format_duration(round(rounded, 1) if rounded < 10 else round(rounded))
+        return f"{rounded * 1000:.3g} ms"
+    return f"{rounded:.3g} s" if rounded < 60 else format_duration(round(rounded))
 
 
 class _Dumper(yaml.SafeDumper):

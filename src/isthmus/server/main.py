@@ -60,6 +60,8 @@ class Instance:
     url: str
     pid: int
     data: Path
+    link: str = ""
+    """Signs a browser in, once and soon; known to the process that serves."""
 
 
 def run(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
@@ -102,7 +104,6 @@ async def _serve(
     token = await admin_token(store, settings)
     identity = _identity(settings)
     url, secure_url = _urls(settings, listener)
-    instance = Instance(url, os.getpid(), settings.data)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
     shared = await files_folder(store, settings)
     blobs = DirectoryBlobs(shared)
@@ -114,6 +115,7 @@ async def _serve(
     context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs)
     app = create_app(context, [_authority_route(identity)])
     console = Console(context, app, console_key(shared))
+    instance = Instance(url, os.getpid(), settings.data, url + console.link(token))
     config = uvicorn.Config(
         console,
         loop="none",

@@ -12,7 +12,7 @@ from isthmus.console.calling import GROUP, in_tenant
 from isthmus.console.charts import bars_of, cell_name, measures_of, scatter_of, spread_of
 from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to
-from isthmus.resources.experiments import ExperimentPhase
+from isthmus.resources.states import ExperimentPhase
 
 _SHOWN = 200
 

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from isthmus.api.requests import authorization_of
 from isthmus.console.rendering import HEADERS, page
+from isthmus.console.sessions import Sessions
 from isthmus.console.visits import BASE, Visit, back_to, local_path
 from isthmus.errors import Forbidden, Unauthenticated
 from isthmus.resources.tokens import PREFIX
@@ -58,8 +59,12 @@ async def make_ticket(visit: Visit) -> Response:
     scheme, _, token = (header or b"").decode("latin-1").partition(" ")
     if scheme.lower() != "bearer":
         raise Forbidden("send the token as `Authorization: Bearer …`")
-    ticket = visit.parts.sessions.new_ticket(token.strip())
-    return JSONResponse({"path": f"{BASE}/enter?ticket={ticket}"}, 201, HEADERS)
+    return JSONResponse({"path": link(visit.parts.sessions, token.strip())}, 201, HEADERS)
+
+
+def link(sessions: Sessions, token: str) -> str:
+    """The path that a ticket opens."""
+    return f"{BASE}/enter?ticket={sessions.new_ticket(token)}"
 
 
 async def enter(visit: Visit) -> Response:

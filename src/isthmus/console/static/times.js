@@ -12,7 +12,7 @@ export function ago(moment, now) {
 
 export function length(seconds) {
   const s = Math.max(0, Math.floor(seconds));
-  if (s < 60) return `${s}s`;
+  if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)}m${s % 60 ? `${s % 60}s` : ""}`;
   return `${Math.floor(s / 3600)}h${Math.floor((s % 3600) / 60)}m`;
 }
