@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import discovery, files, health, logs, openapi, outputs, reviews
+from . import discovery, files, health, logs, openapi, outputs, reviews, telemetry
 from .context import Context
 from .dispatching import dispatch
 from .responses import error_response
@@ -86,6 +86,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *discovery.routes(context),
         *reviews.routes(context),
         *logs.routes(context),
+        *telemetry.routes(context),
         *files.routes(context),
         *outputs.routes(context),
         *openapi.routes(context),

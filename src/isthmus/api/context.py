@@ -10,6 +10,7 @@ from isthmus.identity.authenticating import Authenticator
 from isthmus.resources.jobs import Job
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Store
+from isthmus.telemetry.collecting import Telemetry
 
 from .lifelines import Lifelines
 
@@ -50,6 +51,8 @@ class Context:
     authenticator: Authenticator
     blobs: Blobs
     logs: Logs
+    telemetry: Telemetry | None = None
+    """Series of jobs; none: they are not offered."""
     limits: Limits = field(default_factory=Limits)
     lifelines: Lifelines = field(default_factory=Lifelines)
     """The open streams. The server calls `lifelines.close()` when it stops, before it waits for requests."""

@@ -36,6 +36,10 @@ COMMANDS = {
     "cancel": Home("jobs", "cancel"),
     "hold": Home("jobs", "hold"),
     "release": Home("jobs", "release"),
+    "compare": Home("compare", "compare"),
+    "experiments": Home("experiments", "experiments"),
+    "experiment": Home("experiments", "experiment"),
+    "top": Home("top", "top"),
     "outputs": Home("outputs", "outputs"),
     "download": Home("outputs", "download"),
     "get": Home("objects", "get"),
@@ -53,7 +57,10 @@ COMMANDS = {
     "version": Home("login", "version"),
 }
 # Options end where the command to be run begins.
-_SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "run": {"allow_interspersed_args": False},
+    "compare": {"allow_interspersed_args": False},
+}
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 

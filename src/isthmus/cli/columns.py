@@ -52,6 +52,8 @@ def command(job: Object) -> str:
 
 def _runs(experiment: Object) -> str:
     runs = (experiment.get("status") or {}).get("runs") or {}
+    if not runs:
+        return ""
     ended = sum(runs.get(word, 0) for word in ("succeeded", "failed", "cancelled"))
     return f"{ended}/{runs.get('total', 0)}"
 

@@ -9,15 +9,17 @@ from isthmus._kit.durations import format_duration
 from isthmus.client.requests import Object
 
 from .columns import command, ending, run_time
+from .sparklines import lines as pictures
 from .tables import PHASE_COLOURS, age, counted, one_line, size
 
 _ANSI = {"green": "32", "cyan": "36", "blue": "34", "yellow": "33", "red": "31", "magenta": "35"}
 _MANY = 20
 
 
-def page(job: Object, events: list[Object], outputs: list[Object]) -> str:
+def page(job: Object, events: list[Object], outputs: list[Object], metrics: Object | None = None) -> str:
     """The whole page."""
     lines = [f"{title + ':':<12}{one_line(value)}" for title, value in _facts(job) if value]
+    lines += _section("Measured", (f"  {title:<12}{one_line(told)}" for title, told in pictures(metrics or {})))
     lines += _section("Output files", (_output(file) for file in outputs[:_MANY]))
     if len(outputs) > _MANY:
         lines.append(f"  … and {len(outputs) - _MANY} more")
@@ -43,6 +45,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Try", _attempt(spec, status)
     yield from _times(job)
     yield "Used", _used(status.get("usage") or {})
+    yield "Reported", ", ".join(f"{name} {value:.6g}" for name, value in (status.get("reported") or {}).items())
     yield "Outputs", _outputs(status.get("outputs") or {})
 
 

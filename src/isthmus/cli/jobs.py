@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.client.requests import Object
-from isthmus.errors import Conflict, Forbidden, Invalid, IsthmusError, NotFound
+from isthmus.errors import Conflict, Forbidden, Invalid, IsthmusError, NotFound, Unavailable
 
 from .columns import columns_of
 from .failures import say
@@ -110,7 +110,9 @@ def job(
         if form in (Format.TABLE, Format.WIDE):
             from .job_pages import page
 
-            sys.stdout.write(page(found.object, _events(client, found.object), _outputs(client, found.object)))
+            measured = _metrics(client, found.object)
+            events, outputs = _events(client, found.object), _outputs(client, found.object)
+            sys.stdout.write(page(found.object, events, outputs, measured))
         else:
             show([found.object], columns_of("Job"), form, single=True)
         if wait:
@@ -122,6 +124,16 @@ def _events(client: Client, found: Object) -> list[Object]:
     meta = found["metadata"]
     events = client.events(meta["name"], namespace=meta.get("namespace"))
     return [event for event in events if (event.get("involvedObject") or {}).get("uid") in (None, "", meta.get("uid"))]
+
+
+def _metrics(client: Client, found: Object) -> Object | None:
+    """What was measured; nothing, if it has not run or its site does not answer just now."""
+    if not (found.get("status") or {}).get("startedAt") or (found.get("spec") or {}).get("array"):
+        return None
+    try:
+        return client.metrics(found["metadata"]["name"], namespace=found["metadata"].get("namespace"))
+    except (NotFound, Unavailable):
+        return None
 
 
 def _outputs(client: Client, found: Object) -> list[Object]:

@@ -29,13 +29,14 @@ from isthmus import errors
 from . import flows, requests
 from .answers import Answer, check, read
 from .config import cache_home, find_access
+from .experiments import CompareOptions, experiment_manifest
 from .flows import Flow, Pause, Step
 from .folders import Limits, Notice, Progress, read_folder, tell_left_out
 from .following import Lines, LogCursor, WatchCursor, WatchEvent
 from .handles import JobFacts
 from .jobs import JobOptions, job_manifest
 from .kubeconfigs import Access
-from .places import JOBS, place_of
+from .places import EXPERIMENTS, JOBS, place_of
 from .requests import Body, Object, Request
 from .transport import NO_TLS, not_trusted
 
@@ -274,6 +275,50 @@ class AsyncClient:
     async def read_output(self, name: str, path: str, *, namespace: str | None = None) -> bytes:
         """One file that a job left."""
         return await self._drive(flows.read_output(namespace or await self.namespace(), name, path))
+
+    async def metrics(
+        self, name: str, *, since: str | None = None, attempt: int | None = None, namespace: str | None = None
+    ) -> Object:
+        """What was measured of a job so far: `series` of points, and a `cursor` to read on from with `since`."""
+        return await self.ask(requests.metrics(namespace or await self.namespace(), name, since, attempt))
+
+    # Experiments
+
+    async def compare(
+        self,
+        command: Sequence[str] | str | None = None,
+        *,
+        script: str | None = None,
+        files: str | os.PathLike[str] | None = HERE,
+        progress: Progress | None = None,
+        notice: Notice | None = None,
+        namespace: str | None = None,
+        **options: Unpack[CompareOptions],
+    ) -> Object:
+        """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`."""
+        experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        sent = None
+        if files is not None:
+            sent = await self.send_folder(files, progress=progress, notice=notice, namespace=namespace)
+        made = experiment_manifest(command, script, sent, options)
+        return await self._drive(flows.submit(namespace or await self.namespace(), made, EXPERIMENTS))
+
+    async def wait_experiment(
+        self,
+        name: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same as the synchronous client's
+        namespace: str | None = None,
+    ) -> Object:
+        """Wait until an experiment is over, and answer it; raises TimeoutError after `timeout` seconds."""
+        await self.get("experiments", name, namespace=namespace)  # one that is not there will never end
+        watching = self.watch("experiments", fields=f"metadata.name={name}", timeout=timeout, namespace=namespace)
+        async for event in watching:
+            if event.type == "DELETED":
+                raise errors.NotFound(f"experiment {name!r} was deleted before it ended")
+            if (event.object.get("status") or {}).get("phase") in flows.TERMINAL:
+                return event.object
+        raise TimeoutError(f"experiment {name!r} has not ended after {timeout:g} seconds")
 
     # Objects of any kind
 

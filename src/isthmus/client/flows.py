@@ -102,11 +102,11 @@ def with_kind(place: Place, obj: Object) -> Object:
     return {"apiVersion": place.api_version, "kind": place.kind, **obj}
 
 
-def submit(namespace: str, job: Mapping[str, Any]) -> Flow[Object]:
-    """Create a job exactly once; see the module docstring."""
+def submit(namespace: str, job: Mapping[str, Any], place: Place = JOBS) -> Flow[Object]:
+    """Create a job (or another kind of work) exactly once; see the module docstring."""
     wanted = copy.deepcopy(dict(job))
     meta = wanted.setdefault("metadata", {})
-    prefix = None if meta.get("name") else meta.pop("generateName", None) or "job-"
+    prefix = None if meta.get("name") else meta.pop("generateName", None) or f"{place.kind.lower()}-"
     mark = new_uid()
     meta["annotations"] = {**(meta.get("annotations") or {}), MARK: mark}
     lost = False
@@ -114,10 +114,10 @@ def submit(namespace: str, job: Mapping[str, Any]) -> Flow[Object]:
         if prefix and not lost:
             meta["name"] = f"{prefix}{suffix()}"
         try:
-            answer: Answer = yield requests.create(JOBS, namespace, wanted)
+            answer: Answer = yield requests.create(place, namespace, wanted)
             return read(answer)
         except errors.AlreadyExists:
-            found = yield from _ours(namespace, meta["name"], mark)
+            found = yield from _ours(place, namespace, meta["name"], mark)
             if found:
                 return found
             if not prefix:
@@ -129,20 +129,20 @@ def submit(namespace: str, job: Mapping[str, Any]) -> Flow[Object]:
             lost = True
             yield Pause(error.retry_after or backoff(failures))
             try:
-                found = yield from _ours(namespace, meta["name"], mark)
+                found = yield from _ours(place, namespace, meta["name"], mark)
             except errors.Unavailable:
                 continue
             if found:
                 return found
     raise errors.Unavailable(
-        f"the server did not say whether it accepted job {meta['name']!r}; "
-        f"look with `isthmus job {meta['name']}` before submitting it again"
+        f"the server did not say whether it accepted {place.kind.lower()} {meta['name']!r}; "
+        f"look with `isthmus {place.kind.lower()} {meta['name']}` before submitting it again"
     )
 
 
-def _ours(namespace: str, name: str, mark: str) -> Flow[Object | None]:
+def _ours(place: Place, namespace: str, name: str, mark: str) -> Flow[Object | None]:
     try:
-        found = yield from ask(requests.get(JOBS, namespace, name))
+        found = yield from ask(requests.get(place, namespace, name))
     except errors.NotFound:
         return None
     annotations = (found.get("metadata") or {}).get("annotations") or {}

@@ -161,6 +161,12 @@ def log(
     return Request("GET", path_of(JOBS, namespace, name, "log"), query, repeatable=True)
 
 
+def metrics(namespace: str, name: str, since: str | None = None, attempt: int | None = None) -> Request:
+    """What was measured of a job, after a cursor."""
+    query = _query(since=since, attempt=attempt)
+    return Request("GET", path_of(JOBS, namespace, name, "metrics"), query, repeatable=True)
+
+
 def missing(namespace: str, digests: Sequence[str]) -> Request:
     """Which contents the server does not have."""
     body = encode({"digests": list(digests)})

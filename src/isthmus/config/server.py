@@ -57,6 +57,11 @@ class ServerSettings:
         return self.data / "isthmus.db"
 
     @property
+    def series(self) -> Path:
+        """The database of what was measured of jobs. It can be removed: it is read again from the sites."""
+        return self.data / "series.db"
+
+    @property
     def files(self) -> Path:
         """Where uploaded files and outputs lie."""
         return self.shared_files or self.data / "files"

@@ -236,6 +236,10 @@ class Engine(Protocol):
         """Up to `size` bytes from `offset`; empty at the present end. Raises NotFound if there is no such run."""
         ...
 
+    async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
+        """Part of the run's journal (see `engines.sampling`), like its log; empty where there is none."""
+        ...
+
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long the log is now."""
         ...

@@ -1,4 +1,4 @@
-"""The output of jobs for the API: each job's site has the log, whichever replica is asked."""
+"""The output and the journal of jobs for the API: each job's site has them, whichever replica is asked."""
 
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ class EngineLogs:
             await asyncio.sleep(min(timeout, 0.1))
         else:
             await engine.wait_log(f"{job.uid}.{attempt}", stream, offset, timeout)
+
+    async def output(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
+        """Part of the output, for who looks for reported values in it."""
+        return await self.read(job, attempt, Stream.STDOUT, offset, size)
+
+    async def samples(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
+        """Part of the journal."""
+        if (engine := await self._engine(job, attempt)) is None:
+            return b""
+        try:
+            return await engine.read_samples(f"{job.uid}.{attempt}", offset, size)
+        except NotFound:
+            return b""
 
     async def close(self) -> None:
         """Close the engines opened for reading."""

@@ -40,6 +40,7 @@ from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, 
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
 from isthmus.store.opening import open_store
+from isthmus.telemetry.collecting import Telemetry
 
 from . import certificates
 from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects
@@ -112,7 +113,9 @@ async def _serve(
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
-    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs)
+    telemetry = Telemetry(settings.series, logs)
+    await telemetry.open()
+    context = Context(store=store, authenticator=authenticator, blobs=blobs, logs=logs, telemetry=telemetry)
     app = create_app(context, [_authority_route(identity)])
     console = Console(context, app, console_key(shared))
     instance = Instance(url, os.getpid(), settings.data, url + console.link(token))
@@ -152,6 +155,7 @@ async def _serve(
         if settings.store:
             await election.resign()
         await console.close()
+        await telemetry.close()
         await logs.close()
         await authenticator.close()
         settings.instance.unlink(missing_ok=True)

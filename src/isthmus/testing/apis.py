@@ -29,6 +29,7 @@ from isthmus.resources.validation import validate
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Part, Record
 from isthmus.store.sqlite import SqliteStore
+from isthmus.telemetry.collecting import Telemetry
 
 from .kubectl import write_kubeconfig
 
@@ -41,6 +42,7 @@ class MemoryLogs:
     def __init__(self) -> None:
         self._data: dict[tuple[str, int, Stream], bytearray] = {}
         self._grown: dict[tuple[str, int, Stream], asyncio.Event] = {}
+        self._samples: dict[tuple[str, int], bytearray] = {}
         self.waiting = 0
         """How many followers wait for more just now."""
 
@@ -54,6 +56,18 @@ class MemoryLogs:
         """Up to `size` bytes."""
         await asyncio.sleep(0)
         return bytes(self._data.get((job.uid, attempt, stream), b"")[offset : offset + size])
+
+    def sample(self, uid: str, data: bytes, attempt: int = 0) -> None:
+        """Append to a journal."""
+        self._samples.setdefault((uid, attempt), bytearray()).extend(data)
+
+    async def samples(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
+        """Part of a journal."""
+        return bytes(self._samples.get((job.uid, attempt), b"")[offset : offset + size])
+
+    async def output(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
+        """Part of the output."""
+        return await self.read(job, attempt, Stream.STDOUT, offset, size)
 
     async def size(self, job: Job, attempt: int, stream: Stream) -> int:
         """How long it is."""
@@ -116,7 +130,9 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
     tokens = await _people(store)
     authenticator = Authenticator(store)
     await authenticator.start()
-    context = Context(store, authenticator, blobs, logs, limits or Limits())
+    telemetry = Telemetry(folder / "series.db", logs)
+    await telemetry.open()
+    context = Context(store, authenticator, blobs, logs, telemetry, limits or Limits())
     app = create_app(context)
     console = Console(context, app, new_key())
     # Named as TCP: only then does asyncio switch Nagle's algorithm off, which costs 40 ms per answer.
@@ -137,6 +153,7 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
         await serving
         listener.close()
         await console.close()
+        await telemetry.close()
         await authenticator.close()
         await store.close()
 

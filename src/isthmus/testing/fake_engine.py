@@ -74,6 +74,7 @@ class FakeRun:
     seen: Observation
     outcome: Outcome
     log: bytearray
+    samples: bytearray = field(default_factory=bytearray)
     tidy: bool = False
 
 
@@ -145,6 +146,10 @@ class FakeMachine:
         """Let a run write."""
         self.runs[run_id].log += data
         self._wake(run_id)
+
+    def write_samples(self, run_id: str, data: bytes) -> None:
+        """Let a run's sampler write into its journal."""
+        self.runs[run_id].samples += data
 
     def vanish(self, run_id: str) -> None:
         """Lose a run without a trace, as an engine that forgets does."""
@@ -310,6 +315,11 @@ class FakeEngine:
         await self._reach()
         run = self._known(run_id)
         return bytes(run.log[offset : offset + size]) if stream is Stream.STDOUT else b""
+
+    async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
+        """Part of the journal."""
+        await self._reach()
+        return bytes(self._known(run_id).samples[offset : offset + size])
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long the log is."""

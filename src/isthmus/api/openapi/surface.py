@@ -8,6 +8,8 @@ from typing import Any
 from isthmus.api.files import BASE as FILES
 from isthmus.api.outputs import BASE as OUTPUTS
 from isthmus.api.targets import VIEWS
+from isthmus.api.telemetry import BASE as TENANT
+from isthmus.api.telemetry import EVERYWHERE
 from isthmus.resources.jobs import DIGEST_PATTERN
 from isthmus.resources.schemas import Schema
 
@@ -20,6 +22,7 @@ Operations = Iterator[tuple[str, str, dict[str, Any]]]
 TAGS = {
     **{view.kind.name: view.kind.description for views in VIEWS.values() for view in views.values()},
     "logs": "The output of jobs, live and resumable.",
+    "telemetry": "What is measured of jobs while they run.",
     "files": "Contents by their digest, and trees of them.",
     "outputs": "What jobs left behind.",
     "reviews": "Who am I, and what may I do?",
@@ -99,6 +102,25 @@ SCHEMAS: Mapping[str, Schema] = {
     "StoredTree": _object(("tree", "count", "bytes"), tree=_DIGEST, count=_COUNT, bytes=_COUNT),
     "Missing": _object(("missing",), missing=_array(_DIGEST)),
     "OutputList": _object(("files", "bytes"), files=_array(ref("TreeFile")), bytes=_COUNT),
+    "JobMetrics": _object(
+        ("kind", "apiVersion", "attempt", "over", "cursor", "reset", "series"),
+        kind={"const": "JobMetrics"},
+        apiVersion={"const": "isthmus.dev/v1"},
+        metadata={"type": "object"},
+        attempt=_COUNT,
+        over={"type": "boolean", "description": "the run has ended and everything is here"},
+        cursor={"type": "string", "description": "for since, to read on from here"},
+        reset={"type": "boolean", "description": "everything from the start; otherwise what came after since"},
+        series=_array(
+            _object(
+                ("name", "unit", "points"),
+                name=_TEXT,
+                unit=_TEXT,
+                source=_TEXT,
+                points=_array({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
+            )
+        ),
+    ),
     "Review": _object((), apiVersion={}, kind={}, metadata={}, spec={"type": ["object", "null"]}),
     "ReviewAnswer": _object(
         ("apiVersion", "kind", "status"),
@@ -116,6 +138,7 @@ SCHEMAS: Mapping[str, Schema] = {
 def operations_of_rest() -> Operations:
     """Path, method and operation of everything that is not a kind."""
     yield from _logs()
+    yield from _telemetry()
     yield from _files()
     yield from _outputs()
     yield from _reviews()
@@ -157,6 +180,32 @@ def _logs() -> Operations:
     follow = Parameter("follow", "go on until the job has ended and everything was sent", "boolean")
     found = _one("logs", "readJobLog", "Read or follow the output of a job", parameters, responses)
     yield base, "get", found | apart(follow)
+
+
+def _telemetry() -> Operations:
+    parameters = (
+        NAMESPACE,
+        NAME,
+        Parameter("since", "the cursor of an earlier answer; without it, or if it is not known here, everything"),
+        Parameter("attempt", "which try; without it, the present one", "integer"),
+    )
+    found = ok("Points by series.", ref("JobMetrics"))
+    found["content"] |= content(
+        {"type": "string", "description": "Events with the cursor as id and JobMetrics as data; then `event: end`."},
+        "text/event-stream",
+    )
+    follow = Parameter("follow", "go on until the run has ended and everything was sent", "boolean")
+    summary = "Read or follow what is measured of a job"
+    responses = {"200": found} | errors(READ_ERRORS)
+    told = _one("telemetry", "readJobMetrics", summary, parameters, responses)
+    yield f"{TENANT}/jobs/{{name}}/metrics", "get", told | apart(follow)
+    since = Parameter("since", "only points after this time, in seconds since 1970", "number")
+    text = {"200": ok("Lines.", _TEXT, "text/plain")} | errors(READ_ERRORS)
+    for base, where, name in ((TENANT, (NAMESPACE,), "Tenant"), (EVERYWHERE, (), "Platform")):
+        summary = "The newest values of running jobs, for Prometheus"
+        yield f"{base}/telemetry/prometheus", "get", _one("telemetry", f"scrape{name}", summary, where, text)
+        summary = "Points of jobs in Influx line protocol"
+        yield f"{base}/telemetry/influx", "get", _one("telemetry", f"export{name}", summary, (*where, since), text)
 
 
 def _files() -> Operations:

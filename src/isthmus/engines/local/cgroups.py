@@ -282,6 +282,18 @@ def peak_memory(group: Group) -> int | None:
     return int(lines[0][0]) if lines else None
 
 
+def working_set(group: Group) -> int | None:
+    """The bytes in use now, without files that the kernel merely keeps at hand; None if the kernel does not say."""
+    if not group.peak:
+        return None
+    folder = Path(group.peak).parent
+    for name, idle in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
+        if lines := _lines(str(folder / name)):
+            kept = next((int(line[1]) for line in _lines(str(folder / "memory.stat")) if line[0] == idle), 0)
+            return max(0, int(lines[0][0]) - kept)
+    return None
+
+
 def cpu_seconds(group: Group) -> float | None:
     """Cpu time used; None if the kernel does not say."""
     for line in _lines(group.cpu):

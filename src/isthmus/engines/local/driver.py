@@ -381,6 +381,11 @@ class LocalEngine:
         """Part of a log."""
         return await asyncio.to_thread(read_at, self._known(run_id).log(stream), offset, size)
 
+    async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
+        """Part of the journal; empty for a run that was never sampled."""
+        path = self._known(run_id).samples
+        return await asyncio.to_thread(read_at, path, offset, size) if path.exists() else b""
+
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
         return size_of(self._known(run_id).log(stream))

@@ -10,6 +10,7 @@ root/
     started      written before the program is started      ended     written when everything of it is over
     cancel       the end was asked for                      launch/   the launcher, and the script if there is one
     stdout.log stderr.log                                   work/ tmp/  the job's own folders
+    samples      what it used, sampled while it ran
 ```
 
 A record appears whole or not at all: it is written under another name and renamed. The room for `started` and
@@ -83,6 +84,11 @@ class RunFolder:
     def launch(self) -> Path:
         """What the job's shell reads: launcher and script."""
         return self.path / "launch"
+
+    @property
+    def samples(self) -> Path:
+        """What it used, sampled while it ran; see `engines.sampling`."""
+        return self.path / "samples"
 
     def log(self, stream: str) -> Path:
         """`stdout.log` or `stderr.log`."""

@@ -7,7 +7,7 @@ the program itself is over and has left others behind. If it is killed, the kern
 writes the end.
 
 It is forked by the keeper and uses nothing but the standard library. It is driven by signals alone and sleeps
-otherwise, but for a look at the energy counters now and then.
+otherwise, but for a look now and then at the energy counters and at what the run uses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from isthmus.engines.local.processes import (
     send,
     start_ticks,
 )
+from isthmus.engines.local.usage import Boards, UsageMeter
 from isthmus.engines.metering import Power, RaplMeter, estimate, machine_cpu_seconds, share_of_energy
+from isthmus.engines.sampling import append, line, pause
 
 METER_SECONDS = 30.0
 _LOOK_SECONDS = 3600.0
@@ -106,6 +108,9 @@ class Supervisor:
         self._meter = RaplMeter(Path(spec["powercap"]))
         self._began = (time.time(), time.monotonic())
         self._machine_began = machine_cpu_seconds() if self._meter.present else 0.0
+        self._power = {name: Power(*watts) for name, watts in spec["power"].items()}
+        self._usage_meter: UsageMeter | None = None  # made when the first sample is due: most runs are short
+        self._sample_at = self._began[1] + pause(0)
 
     def begin(self) -> None:
         """Write that the run is started; raises OSError, and then nothing was."""
@@ -181,11 +186,31 @@ class Supervisor:
             if self._kill_at is not None and now >= self._kill_at:
                 self._kill_at = now + 1.0
                 self._kill_all()
+            if now >= self._sample_at:
+                self._sample()
+                now = time.monotonic()
+                self._sample_at = now + pause(now - self._began[1])
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
+            times.append(self._sample_at)
             times.append(now + (METER_SECONDS if self._meter.present else _LOOK_SECONDS))
             poll.poll(max(0.0, min(times) - now) * 1000 + 1)
             self._heed()
             self._meter.sample()
+
+    def _sample(self) -> None:
+        """Write down what the run uses. By the clock that does not jump, like its end."""
+        if self._usage_meter is None:
+            self._usage_meter = UsageMeter(
+                self._group,
+                self._meter,
+                power=self._power,
+                devices=self._spec["devices"],
+                cpus=self._spec["milli_cpus"] / 1000,
+                boards=Boards(),
+            )
+        elapsed = time.monotonic() - self._began[1]
+        seen = self._usage_meter.read(elapsed, self._folder.log("stdout"))
+        append(self._folder.samples, line(self._began[0] + elapsed, seen))
 
     def _heed(self) -> None:
         """See what the signals were about: children that ended, a wish to cancel, the machine going down."""
@@ -261,7 +286,7 @@ class Supervisor:
         if cpu is None:
             cpu = rusage.ru_utime + rusage.ru_stime
         peak = cgroups.peak_memory(self._group)
-        power = {name: Power(*watts) for name, watts in self._spec["power"].items()}
+        power = self._power
         devices, cpus = self._spec["devices"], self._spec["milli_cpus"] / 1000
         self._meter.sample()
         source: str | None

@@ -38,6 +38,7 @@ from .inventories import Seen, inventory
 from .logs import Logs
 from .partitions import choose
 from .records import Record
+from .sampler import SAMPLER
 from .settings import SlurmSettings
 from .settling import Known, Settler
 from .watching import News, Picture, Watcher
@@ -169,6 +170,7 @@ class SlurmEngine:
         )
         launch = {
             "batch": LaunchFile(scripts.batch(wishes)),
+            "sample": LaunchFile(SAMPLER),
             "program": LaunchFile(scripts.program(run, folder, scripts.environment(run, user, folder))),
         }
         if run.script is not None:
@@ -397,6 +399,11 @@ class SlurmEngine:
             known.job = replace(known.job, states=("RUNNING",), started_at=None)
             self._news.tell({run_id})
         return data
+
+    async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
+        """Part of the journal that the batch script's sampler writes."""
+        journal = LogFile(run_id, (await self._known(run_id)).user, "samples")
+        return await self._files.read(journal, offset, size) or b""
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

@@ -4,11 +4,12 @@
 <folder>/active/<run id>    the record of a run that is not over
 <folder>/over/<run id>      the record of one that is
 <folder>/runs/<run id>/     the run itself; belongs to the person:
-    launch/                 batch, program, and the script
+    launch/                 batch, program, the sampler, and the script
     work/, tmp/             where it runs
     stdout, stderr          its output
     slurm.out               what Slurm itself has to say
     begun, ended, units     what the batch script writes
+    samples                 the journal of what it uses
 ```
 
 Records belong to the site's own account. A record is made whole or not at all, and only one of two who make it at the

@@ -5,6 +5,7 @@ Slurm is given three lines that start `batch` in the run's folder. `batch`
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
 - starts the program, its output going into files of its own, and passes signals on to it;
 - holds time limits that are not whole minutes;
+- starts the sampler, which writes down what the job uses while it runs;
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
@@ -91,6 +92,11 @@ child=$!
 for name in TERM INT HUP QUIT USR1 USR2 CONT; do
   trap "kill -s $name $child 2>/dev/null" $name
 done
+sampler=
+if [ -r "$run/launch/sample" ]; then
+  /bin/sh "$run/launch/sample" "$run" $child </dev/null >/dev/null 2>&1 &
+  sampler=$!
+fi
 watch=
 if [ -n "{limit}" ]; then
   (
@@ -109,6 +115,7 @@ while :; do
 done
 end=$(now)
 [ -n "$watch" ] && kill $watch 2>/dev/null
+[ -n "$sampler" ] && kill $sampler 2>/dev/null
 times >"$run/.times" 2>/dev/null
 peak=
 while IFS=: read -r number names path; do
