@@ -186,6 +186,19 @@ def test_an_experiment_has_its_plots(admin: Page, experiment: str) -> None:
     admin.wait_for_url("**/jobs/default/sizes-*")
 
 
+def test_a_running_job_has_live_plots(server: ServerProcess, admin: Page) -> None:
+    script = """for n in 1 2 3; do echo 'isthmus: {"loss": 0.'$n'}'; done; sleep 600"""
+    server.submit("measured", "sh", "-c", script)
+    admin.goto("/console/jobs/default/measured")
+    plots = admin.get_by_role("region", name="While it runs")
+    for name in ("CPU", "Memory", "loss"):
+        plots.get_by_role("img", name=re.compile(f"{name} over time")).wait_for()
+    canvas = plots.locator("canvas").first
+    assert canvas.evaluate("c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)")
+    admin.get_by_role("button", name="Cancel", exact=True).click()
+    admin.locator(".head .phase[data-phase=Cancelled]").wait_for()
+
+
 def test_everything_works_with_the_keyboard(server: ServerProcess, admin: Page) -> None:
     admin.goto("/console/")
     admin.keyboard.press("Tab")

@@ -131,7 +131,7 @@ async def test_a_tenant_sees_nothing_of_another(api: RunningApi) -> None:
         text = await stranger.see(path)
         assert "secret" not in text.replace('value="secret"', "").replace("q=secret", ""), path
         assert "physics" not in text, path
-    for path in ("", "/log", "/files/x", "/archive"):
+    for path in ("", "/log", "/files/x", "/archive", "/metrics"):
         told = await stranger.see(f"/jobs/physics/secret-job{path}", 403)
         assert told.replace("secret-job", "") == (await stranger.see(f"/jobs/physics/other-name{path}", 403)).replace(
             "other-name", ""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from isthmus.resources.experiments import EXPERIMENT_LABEL
 from isthmus.resources.jobs import ARRAY_LABEL
 from isthmus.resources.selectors import EVERYTHING, Selector
 from isthmus.resources.states import JobPhase
@@ -52,8 +53,8 @@ class Row:
 
     @property
     def element(self) -> bool:
-        """Whether an array made it."""
-        return ARRAY_LABEL in self.labels
+        """Whether an array or an experiment made it."""
+        return ARRAY_LABEL in self.labels or EXPERIMENT_LABEL in self.labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class JobIndex:
         self.told(change.record.key)
 
     def counts(self, tenants: Collection[str] | None) -> dict[JobPhase, int]:
-        """How many jobs (an array counts once) are in which phase."""
+        """How many jobs (an array counts once, an experiment not) are in which phase."""
         found: Counter[JobPhase] = Counter()
         for (namespace, phase), count in self._counts.items():
             if tenants is None or namespace in tenants:

@@ -1,7 +1,10 @@
 // Live plots of a job: its telemetry over server-sent events, one small plot per series.
+import { length } from "./times.js";
 import uPlot from "./vendor/uplot.js";
 
 const NAMES = { cpu: "CPU", memory: "Memory", power: "Power", device: "Device in use" };
+const SECONDS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 4 * 3600, 8 * 3600, 24 * 3600, 7 * 86400];
+const POWERS = Array.from({ length: 40 }, (_, power) => 2 ** (power + 10));
 const plots = new Map();
 
 export function startPlots() {
@@ -53,8 +56,9 @@ class Plot {
 
   add(points, reset) {
     if (reset) this.data = [[], []];
+    if (!this.data[0].length) this.start = points[0][0];
     for (const [moment, value] of points) {
-      this.data[0].push(moment);
+      this.data[0].push(moment - this.start);
       this.data[1].push(value);
     }
     this.now.textContent = shown(this.data[1].at(-1), this.unit);
@@ -72,8 +76,11 @@ class Plot {
       ...this.size(),
       legend: { show: false },
       cursor: { drag: { x: false, y: false } },
-      axes: [{ ...axis, space: 70 }, { ...axis, size: 58, values: (_, values) => values.map((value) => shown(value, this.unit)) }],
-      scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
+      axes: [
+        { ...axis, size: 28, space: 60, incrs: SECONDS, values: (_, values) => values.map(length) },
+        { ...axis, size: 58, space: 34, ...(this.unit === "bytes" ? { incrs: POWERS } : {}), values: (_, values) => values.map((value) => shown(value, this.unit)) },
+      ],
+      scales: { x: { time: false }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
       series: [{}, { stroke: colour("--accent"), width: 1.6, fill: `color-mix(in srgb, ${colour("--accent")} 14%, transparent)`, points: { show: this.data[0].length < 3 } }],
       hooks: { setCursor: [(chart) => {
         const value = chart.cursor.idx == null ? this.data[1].at(-1) : this.data[1][chart.cursor.idx];
