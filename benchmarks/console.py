@@ -42,21 +42,14 @@ def run(seconds: int) -> Section:
         "in it), and of running ones, where ending the processes counts too. Consoles left open: their streams, half "
         f"on the list, half on a job with its log, while nothing changes for {QUIET} s.",
     )
-    with isthmus() as server, chromium() as browser:
-        _create(server, 0, FEW)
-        few = _first_paint(browser, server)
-        _create(server, FEW, MANY)
-        many = _first_paint(browser, server)
+    with isthmus() as small, isthmus() as server, chromium() as browser:
+        _create(small, 0, FEW)
+        _create(server, 0, MANY)
+        few, many = _first_paints(browser, small, server)
         ratio = many / few
+        base = f"{few:.0f} ms with {FEW}"
         section.figures.append(
-            Figure(
-                f"first paint of {MANY:,} jobs",
-                f"{many:.0f} ms",
-                f"{few:.0f} ms with {FEW}",
-                ratio,
-                "< 1.5",
-                ratio < 1.5,
-            )
+            Figure(f"first paint of {MANY:,} jobs", f"{many:.0f} ms", base, ratio, "< 1.5", ratio < 1.5)
         )
         waiting = _cancels(browser, server, [f"job-{number}" for number in range(CANCELS)], "Held")
         p95 = _p95(waiting)
@@ -72,16 +65,20 @@ def run(seconds: int) -> Section:
     return section
 
 
-def _first_paint(browser: Any, server: Server) -> float:
-    page = signed_in(browser, server.url, server.token, viewport={"width": 1280, "height": 900})
-    found = []
+def _first_paints(browser: Any, *servers: Server) -> list[float]:
+    """Of each server, in turns, so that whatever else the machine does hits all of them alike."""
+    pages = [signed_in(browser, one.url, one.token, viewport={"width": 1280, "height": 900}) for one in servers]
+    found: list[list[float]] = [[] for _ in servers]
     for turn in range(PAINTS + 3):
-        page.goto("/console/jobs", wait_until="load")
-        paint = page.evaluate(PAINT)
-        if turn >= 3:
-            found.append(float(paint))
-    page.context.close()
-    return statistics.median(found)
+        for page, paints in zip(pages, found, strict=True):
+            page.goto("/console/jobs", wait_until="load")
+            paint = float(page.evaluate(PAINT))
+            page.goto("about:blank")
+            if turn >= 3:
+                paints.append(paint)
+    for page in pages:
+        page.context.close()
+    return [statistics.median(paints) for paints in found]
 
 
 def _cancels(browser: Any, server: Server, names: list[str], phase: str) -> list[float]:

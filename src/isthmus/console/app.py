@@ -100,11 +100,12 @@ class Console:
         except Exception as error:
             if begun:
                 raise
-            await self._answer(Visit(self._parts, Request(scope)), error)(scope, receive, send)
+            await self._answer(Visit(self._parts, Request(scope), self._parts.live.mark), error)(scope, receive, send)
 
     def _serve(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def serve(request: Request) -> Response:
-            return await handler(Visit(self._parts, request))
+            # The mark of before it is read: what changes during the reading is told afterwards.
+            return await handler(Visit(self._parts, request, self._parts.live.mark))
 
         return serve
 

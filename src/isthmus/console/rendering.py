@@ -54,7 +54,13 @@ def render(visit: Visit, template: str, http: int = 200, **values: Any) -> Respo
     """A page for somebody who signed in."""
     caller = visit.caller
     code_of_forms = visit.parts.sessions.code(visit.session.word)
-    shared = {"caller": caller, "csrf": code_of_forms, "path": visit.request.url.path, "navigation": NAVIGATION}
+    shared = {
+        "caller": caller,
+        "csrf": code_of_forms,
+        "path": visit.request.url.path,
+        "navigation": NAVIGATION,
+        "mark": visit.mark,
+    }
     return page(template, http, theme=visit.theme, **shared, **values)
 
 

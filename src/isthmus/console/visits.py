@@ -49,6 +49,8 @@ class Visit:
 
     parts: Parts
     request: Request
+    mark: str
+    """The moment of its beginning, as `live` counts."""
 
     @cached_property
     def session(self) -> Session:

@@ -33,7 +33,7 @@ class _Live(Stream):
     """A stream of ours: its lifeline looks at the token behind the cookie."""
 
     def __init__(self, visit: Visit, topics: tuple[Topic, ...]) -> None:
-        live = visit.parts.live.events(topics)
+        live = visit.parts.live.events(topics, visit.query.get("mark", ""))
         super().__init__(visit.parts.context, visit.caller, live, EVENT_STREAM, {"X-Accel-Buffering": "no"})
         self._header = visit.session.header
 

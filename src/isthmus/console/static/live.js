@@ -4,11 +4,15 @@ import { morph } from "./morph.js";
 import { showTimes } from "./times.js";
 
 const PAUSE = 700; // at least between two fetches when changes do not stop
+const AT_ONCE = 4; // fetches without a pause
+const SPAN = 3000;
 const on = (document.body.dataset.on || "").split(" ").filter(Boolean);
 const base = document.body.dataset.base;
 let stream = null;
 let busy = false;
 let again = false;
+let recent = [];
+let mark = document.body.dataset.mark;
 
 export function startLive() {
   if (!on.length) return;
@@ -20,9 +24,7 @@ export function startLive() {
 
 function open() {
   if (stream) return;
-  stream = new EventSource(`${base}/live?${new URLSearchParams(on.map((topic) => ["on", topic]))}`);
-  // What changed between the making of the page and the stream's beginning is fetched when the stream is there.
-  stream.addEventListener("ready", () => refresh());
+  stream = new EventSource(`${base}/live?${new URLSearchParams([["mark", mark], ...on.map((topic) => ["on", topic])])}`);
   stream.addEventListener("changed", () => refresh());
   stream.addEventListener("error", () => {
     if (stream && stream.readyState === EventSource.CLOSED) refresh(); // refused: the page says why
@@ -49,18 +51,23 @@ export async function refresh() {
   } catch {
     say("The server does not answer; trying again.");
     again = true;
+    recent = new Array(AT_ONCE).fill(performance.now());
   }
-  const took = performance.now() - began;
-  setTimeout(() => {
-    busy = false;
-    if (again) {
-      again = false;
-      refresh();
-    }
-  }, Math.max(PAUSE, 5 * took));
+  const now = performance.now();
+  recent = [...recent.filter((moment) => moment > now - SPAN), now];
+  if (recent.length <= AT_ONCE) rest();
+  else setTimeout(rest, Math.max(PAUSE, 3 * (now - began)));
+}
+
+function rest() {
+  busy = false;
+  if (!again) return;
+  again = false;
+  refresh();
 }
 
 function show(fresh) {
+  mark = fresh.body.dataset.mark || mark;
   for (const part of fresh.querySelectorAll("[data-live]")) {
     const mine = document.querySelector(`[data-live="${part.dataset.live}"]`);
     if (mine) morph(mine, part);
