@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from isthmus.console.capacities import room_at
 from isthmus.console.charts import bars_of, measures_of, scatter_of
 from isthmus.console.index import JobIndex, Wanted, row_of
+from isthmus.console.live import Live, Topic
 from isthmus.console.manifests import at_fields, copied, from_form
 from isthmus.console.rendering import as_yaml, number, shown_phase, size
 from isthmus.console.sessions import SESSION_SECONDS, TICKET_SECONDS, Sessions, new_key
@@ -20,6 +24,7 @@ from isthmus.resources.selectors import parse_labels
 from isthmus.resources.states import JobPhase
 from isthmus.resources.validation import validate
 from isthmus.store.base import Change, EventType, Key, Record
+from isthmus.store.sqlite import SqliteStore
 
 
 class Clock:
@@ -136,6 +141,42 @@ async def test_only_wanted_rows(index: JobIndex) -> None:
     index.change(Change(EventType.DELETED, 11, records[1]))
     assert {k: v for k, v in index.counts(None).items() if v} == {JobPhase.PENDING: 1, JobPhase.SUCCEEDED: 1}
     assert len(index) == 3
+
+
+@pytest.mark.anyio
+async def test_a_page_hears_what_changed_since_it_was_made(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.open()
+    live = Live(store)
+    topics = (Topic("Job", {"physics"}),)
+    mark = live.mark
+
+    async def first(mark: str) -> bytes:
+        stream = live.events(topics, mark)
+        async with aclosing(stream):
+            await anext(stream)
+            return await anext(stream)
+
+    live.jobs.change(Change(EventType.ADDED, 1, job(1, "biology")))
+    waiting = asyncio.create_task(first(mark))
+    await asyncio.sleep(0)
+    live.jobs.change(Change(EventType.ADDED, 2, job(2, "biology")))
+    assert not waiting.done(), "others' jobs are no news"
+    live.jobs.change(Change(EventType.ADDED, 3, job(3)))
+    async with asyncio.timeout(30):
+        assert b"changed" in await waiting
+        assert b"changed" in await first(mark), "what happened before the stream began"
+        assert b"changed" in await first("otherboot-3"), "made by another process"
+        assert b"changed" in await first("")
+    waiting = asyncio.create_task(first(live.mark))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done(), "it is as it should be"
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await live.close()
+    await store.close()
 
 
 def test_the_form_makes_a_manifest() -> None:
