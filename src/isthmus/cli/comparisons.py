@@ -80,7 +80,8 @@ def spread_text(spread: Object | None, unit: str) -> str:
     told = amount(spread["median"], unit)
     if spread["count"] < 2 or half == 0:
         return told
-    return f"{told} ±{amount(half, unit) if unit == 'B' else f'{half:.2g}'}"
+    rough = f"{half:.0f}" if half >= 100 else f"{half:.2g}"
+    return f"{told} ±{amount(half, unit) if unit == 'B' else rough}"
 
 
 def table_of(experiment: Object) -> tuple[list[str], list[list[str]]]:

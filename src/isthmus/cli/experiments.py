@@ -140,6 +140,7 @@ def show_table(found: Object) -> None:
     titles, rows = table_of(found)
     if rows:
         table(titles, rows)
+        sys.stdout.flush()  # before what is said on standard error
     runs = status.get("runs") or {}
     told = f"{found['metadata']['name']}: {status.get('phase', 'Pending')}, {runs.get('succeeded', 0)} of "
     told += f"{runs.get('total', 0)} runs succeeded" + (f"; {status['message']}" if status.get("message") else "")

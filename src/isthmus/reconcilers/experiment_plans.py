@@ -86,8 +86,8 @@ def _drawn(parameter: Parameter, chance: random.Random) -> str:
     if span.log:
         number = math.exp(chance.uniform(math.log(span.min), math.log(span.max)))
         number = min(max(number, span.min), span.max)
-    elif step := span.step or (1.0 if span.integer else None):
-        number = span.min + step * chance.randint(0, math.floor((span.max - span.min) / step + 1e-9))
+    elif span.step or span.integer:
+        number = span.stepped(chance.randint(0, span.steps))
     else:
         number = chance.uniform(span.min, span.max)
     return str(round(number)) if span.integer else repr(number)

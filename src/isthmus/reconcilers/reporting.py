@@ -14,6 +14,8 @@ async def reported_values(engine: Engine, run_id: str) -> Report | None:
     """The last value of each name; None if nothing was reported."""
     try:
         size = await engine.log_size(run_id, Stream.STDOUT)
+        if size == 0:
+            return None
         offset, reader, reports = max(0, size - TAIL), Reader(), []
         while offset < size:
             data = await engine.read_log(run_id, Stream.STDOUT, offset, size - offset)

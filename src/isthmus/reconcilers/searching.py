@@ -113,9 +113,7 @@ def _space(parameters: Sequence[Parameter]) -> dict[str, BaseDistribution]:
             low, high = int(span.min), int(span.max)
             found[parameter.name] = kinds.IntDistribution(low, high - (high - low) % step, log=span.log, step=step)
         else:
-            high_end = span.max
-            if span.step is not None:
-                high_end = span.min + span.step * ((span.max - span.min + 1e-12) // span.step)
+            high_end = span.max if span.step is None else span.stepped(span.steps)
             found[parameter.name] = kinds.FloatDistribution(span.min, high_end, log=span.log, step=span.step)
     return found
 

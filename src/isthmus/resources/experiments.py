@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -98,6 +99,19 @@ class Range(Model):
         if self.integer and any(n is not None and n != int(n) for n in (self.min, self.max, self.step)):
             raise ValueError("min, max and step must be whole numbers where integer is set")
         return self
+
+    @property
+    def steps(self) -> int:
+        """How many steps lie between min and max."""
+        return int((_exact(self.max) - _exact(self.min)) / _exact(self.step or 1.0))
+
+    def stepped(self, count: int) -> float:
+        """So many steps from min, without the dust of binary fractions: 0.9 and not 0.8999999999999999."""
+        return float(_exact(self.min) + _exact(self.step or 1.0) * count)
+
+
+def _exact(number: float) -> Decimal:
+    return Decimal(repr(number))
 
 
 class Parameter(Model):

@@ -25,7 +25,7 @@ from isthmus.resources.jobs import Job
 from isthmus.resources.states import JobPhase
 
 from .journals import REPORTED, Point, first_of, parse, points
-from .reports import STEP, parse_line
+from .reports import MAX_NAMES, STEP, Report, parse_line
 from .series import Found, Progress, SeriesStore
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 PIECE = 256 * 2**10
 MAX_OUTPUT = 32 * 2**20
 """Bytes of a run's output that are searched for reported values."""
+MAX_JOURNAL = 16 * 2**20
+"""Bytes of a journal that are read: on some sites it is the job's own, and a job may write what it likes."""
 MAX_MARKS = 2000
 FRESH_SECONDS = 0.5
 SWEEP_SECONDS = 3600.0
@@ -114,7 +116,8 @@ class Telemetry:
     async def _bring(self, job: Job, attempt: int, progress: Progress, over: bool) -> None:
         run, started = _run_id(job, attempt), _started(job, attempt)
         while True:
-            data = await self._source.samples(job, attempt, progress.samples, PIECE)
+            full = progress.samples >= MAX_JOURNAL
+            data = b"" if full else await self._source.samples(job, attempt, progress.samples, PIECE)
             samples, used = parse(data)
             found = points(samples, progress.last or first_of(started))
             marks = [(s.output_bytes, s.at) for s in samples if s.output_bytes is not None]
@@ -125,7 +128,7 @@ class Telemetry:
                 marks=[*progress.marks, *marks],
                 estimated=progress.estimated or any(sample.estimated for sample in samples),
             )
-            more = used > 0 and len(data) == PIECE
+            more = used > 0 and len(data) == PIECE and progress.samples < MAX_JOURNAL
             reported, progress = await self._reported(job, attempt, progress, last=over and not more)
             done = over and not more
             if found or reported or done or samples:
@@ -139,7 +142,7 @@ class Telemetry:
     ) -> tuple[list[Point], Progress]:
         """Reported values in the output that the samples have seen; all of it when the run is over."""
         seen = progress.marks[-1][0] if progress.marks else 0
-        at, found, marks = progress.output, [], progress.marks
+        at, found, marks, names = progress.output, [], progress.marks, progress.names
         end = MAX_OUTPUT if last or progress.last is None else min(MAX_OUTPUT, int(seen))
         while at < end:
             data = await self._source.output(job, attempt, at, min(PIECE, end - at))
@@ -155,10 +158,11 @@ class Telemetry:
                 place += len(line) + 1
                 if b"isthmus:" in line and (report := parse_line(line)):
                     moment = _moment(marks, place - 1, job, attempt, self._now())
-                    found += [Point(REPORTED + name, moment, value) for name, value in report.items() if name != STEP]
+                    names = _known(names, report)
+                    found += [Point(REPORTED + name, moment, report[name]) for name in names if name in report]
             at += cut
         left = [mark for mark in marks if mark[0] > at] or marks[-1:]
-        return found, replace(progress, output=at, marks=left[:MAX_MARKS])
+        return found, replace(progress, output=at, marks=left[:MAX_MARKS], names=names)
 
     async def _sweep(self) -> None:
         while True:
@@ -173,6 +177,12 @@ def is_over(job: Job, attempt: int) -> bool:
     """Whether that run will write nothing more."""
     status = job.status
     return attempt < status.attempt or status.phase.terminal or status.phase is JobPhase.FINISHING
+
+
+def _known(names: list[str], report: Report) -> list[str]:
+    """The names that there are series of, with new ones as long as there is room."""
+    new = [name for name in report if name != STEP and name not in names]
+    return [*names, *new][:MAX_NAMES] if new else names
 
 
 def _run_id(job: Job, attempt: int) -> str:

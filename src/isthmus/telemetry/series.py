@@ -1,7 +1,7 @@
 """Time series in an embedded database: how far each run was read, and the points that were made of it.
 
 What was read and what it made are written in one transaction: after a crash, reading goes on where it stopped. The
-series of a run are bounded: when one is longer than `MAX_POINTS`, all but its newest points are averaged in pairs.
+series of a run are bounded: when one is longer than `MAX_POINTS`, all but its newest points are averaged.
 Everything here can be read again from the site as long as the job exists, so the database is forgotten bit by bit:
 runs that nobody asked for in a week, and the oldest when there are too many.
 
@@ -27,6 +27,8 @@ MAX_POINTS = 1200
 """Of one series."""
 NEWEST = 300
 """Points that are never averaged."""
+STRETCHES = 450
+"""What the others are averaged to."""
 KEPT_SECONDS = 7 * 86_400.0
 MAX_TOTAL = 20_000_000
 """Points in all: about 1 GB."""
@@ -36,6 +38,7 @@ CREATE TABLE IF NOT EXISTS mark (value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, samples INTEGER NOT NULL DEFAULT 0,
     output INTEGER NOT NULL DEFAULT 0, last TEXT, marks TEXT NOT NULL DEFAULT '[]',
+    names TEXT NOT NULL DEFAULT '[]',
     estimated INTEGER NOT NULL DEFAULT 0, over INTEGER NOT NULL DEFAULT 0, touched REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS points (
@@ -57,6 +60,8 @@ class Progress:
     last: Sample | None = None
     marks: list[tuple[float, float]] = field(default_factory=list)
     """Bytes of output and when they were there: of the part that is not read yet."""
+    names: list[str] = field(default_factory=list)
+    """Names of reported values that there are series of."""
     estimated: bool = False
     over: bool = False
 
@@ -110,13 +115,13 @@ class SeriesStore:
         """How far a run was read."""
         with self._lock:
             row = self._db.execute(
-                "SELECT samples, output, last, marks, estimated, over FROM runs WHERE run = ?", (run,)
+                "SELECT samples, output, last, marks, names, estimated, over FROM runs WHERE run = ?", (run,)
             ).fetchone()
         if row is None:
             return Progress()
         last = Sample(*json.loads(row[2])) if row[2] else None
         marks = [(float(a), float(b)) for a, b in json.loads(row[3])]
-        return Progress(row[0], row[1], last, marks, bool(row[4]), bool(row[5]))
+        return Progress(row[0], row[1], last, marks, json.loads(row[4]), bool(row[5]), bool(row[6]))
 
     def add(self, run: str, progress: Progress, points: Sequence[Point], now: float) -> None:
         """Keep what was read, and how far; all of it or nothing. Raises StoreUnavailable."""
@@ -125,12 +130,12 @@ class SeriesStore:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.execute(
-                    "INSERT INTO runs (run, samples, output, last, marks, estimated, over, touched) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET samples = excluded.samples, "
-                    "output = excluded.output, last = excluded.last, marks = excluded.marks, "
+                    "INSERT INTO runs (run, samples, output, last, marks, names, estimated, over, touched) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET samples = excluded.samples, "
+                    "output = excluded.output, last = excluded.last, marks = excluded.marks, names = excluded.names, "
                     "estimated = excluded.estimated, over = excluded.over, touched = excluded.touched",
-                    (run, progress.samples, progress.output, last, json.dumps(progress.marks), progress.estimated,
-                     progress.over, now),
+                    (run, progress.samples, progress.output, last, json.dumps(progress.marks),
+                     json.dumps(progress.names), progress.estimated, progress.over, now),
                 )  # fmt: skip
                 number = self._number(run)
                 rows = [(number, point.name, point.at, point.value) for point in points]
@@ -148,21 +153,27 @@ class SeriesStore:
         return int(row[0]) if row else 0
 
     def _shorten(self, run: int, name: str) -> None:
-        """Average all but the newest in pairs. The later of a pair keeps its number: no cursor misses or repeats it."""
+        """Average all but the newest over stretches of equal length: the whole run stays visible, evenly.
+
+        The last of a stretch keeps its number, so that no cursor misses or repeats it.
+        """
         where = "FROM points WHERE run = ? AND name = ?"
         (count,) = self._db.execute(f"SELECT count(*) {where}", (run, name)).fetchone()
         if count <= MAX_POINTS:
             return
-        old = self._db.execute(
-            f"SELECT seq, at, value {where} ORDER BY seq LIMIT ?",
-            (run, name, (count - NEWEST) // 2 * 2),
-        ).fetchall()
-        merged, dropped = [], []
-        for (first, at, value), (second, later, other) in zip(old[::2], old[1::2], strict=True):
-            merged.append(((at + later) / 2, (value + other) / 2, second))
-            dropped.append((first,))
-        self._db.executemany("UPDATE points SET at = ?, value = ? WHERE seq = ?", merged)
-        self._db.executemany("DELETE FROM points WHERE seq = ?", dropped)
+        query = f"SELECT seq, at, value {where} ORDER BY seq LIMIT ?"
+        old = self._db.execute(query, (run, name, count - NEWEST)).fetchall()
+        begin = min(at for _, at, _ in old)
+        width = (max(at for _, at, _ in old) - begin) / STRETCHES or 1.0
+        stretches: dict[int, list[tuple[int, float, float]]] = {}
+        for row in old:
+            stretches.setdefault(int((row[1] - begin) / width), []).append(row)
+        for rows in stretches.values():
+            if len(rows) < 2:
+                continue
+            at, value = (sum(row[n] for row in rows) / len(rows) for n in (1, 2))
+            self._db.execute("UPDATE points SET at = ?, value = ? WHERE seq = ?", (at, value, rows[-1][0]))
+            self._db.executemany("DELETE FROM points WHERE seq = ?", [(row[0],) for row in rows[:-1]])
 
     def read(self, run: str, since: str | None) -> Found:
         """The points of a run after a cursor."""

@@ -277,6 +277,21 @@ class EngineContract:
         await wait_log_has(engine, run.id, b"got it\n")
         assert (await wait_ended(engine, run.id)).reason is EndReason.CANCELLED
 
+    async def test_what_a_run_uses_is_written_down_while_it_runs(self, engine: Engine) -> None:
+        with pytest.raises(NotFound):
+            await engine.read_samples(new_run_id(), 0, 100)
+        run = self.shell("exec sleep 1000")
+        await engine.submit(run)
+        async with asyncio.timeout(60):
+            while (data := await engine.read_samples(run.id, 0, 65536)).count(b"\n") < 2:  # noqa: ASYNC110 - a file is looked at
+                await asyncio.sleep(0.05)
+        first = data[: data.index(b"\n") + 1]
+        assert len(first.split()) == 6
+        assert (await engine.read_samples(run.id, len(first), 65536)).startswith(data[len(first) :])
+        await engine.cancel(run.id, grace=0)
+        await wait_ended(engine, run.id)
+        assert (await engine.read_samples(run.id, 0, 65536)).startswith(data), "it stays after the end"
+
     async def test_many_follow_one_log(self, engine: Engine) -> None:
         run = self.shell("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
         await engine.submit(run)
