@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml .ci/constraints.txt | sha256sum | cut -c1-12)
 SHELL := /bin/bash
+# Many tests wait for a real server: more of them than cores may run at once.
+WORKERS ?= 3
 
 .PHONY: help up down test check format lint types layers unit system bench docs screenshots clean
 
@@ -33,7 +35,7 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 unit: $(STAMP)
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 
 bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-scheduling.md
 	$(BIN)/python -m benchmarks
