@@ -10,7 +10,7 @@ SHELL := /bin/bash
 # Many tests wait for a real server: more of them than cores may run at once.
 WORKERS ?= 3
 
-.PHONY: help up down test check format lint types layers unit system bench docs clean
+.PHONY: help up down test check format lint types layers unit system bench docs screenshots clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-sc
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
+
+screenshots: system $(STAMP)  ## take docs/images/console-*.png in a real browser
+	$(BIN)/python docs/screenshots.py
 
 system:  ## Debian packages that the tests use
 	@$(SHELL) .ci/system-packages

@@ -27,6 +27,7 @@ COMMANDS = {
     "down": Home("up", "down"),
     "serve": Home("up", "serve"),
     "login": Home("login", "login"),
+    "console": Home("console", "console"),
     "run": Home("run", "run"),
     "submit": Home("submit", "submit"),
     "plan": Home("plan", "plan"),

@@ -262,6 +262,7 @@ def _greet(instance: Instance, *, stop: str) -> None:
     )
     facts = {
         "API": instance.url,
+        "console": _console(instance),
         **steps,
         "kubectl": f"kubectl --kubeconfig {data / 'kubeconfig'} get jobs",
         "stop": stop,
@@ -269,6 +270,25 @@ def _greet(instance: Instance, *, stop: str) -> None:
     lines = ["", "  Isthmus is up.", "", *(f"  {name:<11} {value}" for name, value in facts.items()), ""]
     typer.echo("\n".join(lines))
     sys.stdout.flush()
+
+
+def _console(instance: Instance) -> str:
+    """A link that signs in, where this user may have one; else the address."""
+    from isthmus.client.kubeconfigs import Access
+    from isthmus.client.sync import Client
+
+    from .console import sign_in_link
+
+    if instance.link:
+        return instance.link
+    try:
+        token = (instance.data / "admin.token").read_text().strip()
+        ca = instance.data / "tls" / "ca.pem"
+        authority = ca.read_bytes() if instance.url.startswith("https://") and ca.exists() else None
+        with Client.at(Access(instance.url, token, None, authority)) as client:
+            return sign_in_link(client)
+    except (OSError, IsthmusError):
+        return f"{instance.url}/console/"
 
 
 def found_unasked(url: str) -> bool:

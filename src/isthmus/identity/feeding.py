@@ -43,7 +43,7 @@ class Feed:
     async def start(self) -> None:
         """Fill the index, then keep it equal in the background."""
         await self._list()
-        self._task = asyncio.create_task(self._run(), name=f"identity feed of {self._query.kind.plural}")
+        self._task = asyncio.create_task(self._run(), name=f"feed of {self._query.kind.plural}")
 
     async def close(self) -> None:
         """Stop following."""
@@ -88,13 +88,11 @@ class Feed:
                 listed = False
                 continue
             except IsthmusError as error:
-                logger.warning(
-                    "identity feed interrupted", extra={"kind": self._query.kind.name, "error": error.message}
-                )
+                logger.warning("feed interrupted", extra={"kind": self._query.kind.name, "error": error.message})
                 listed = False
             except Exception:
                 # A feed that died would keep revoked tokens alive: whatever it was, say so and begin again.
-                logger.exception("identity feed failed", extra={"kind": self._query.kind.name})
+                logger.exception("feed failed", extra={"kind": self._query.kind.name})
                 listed = False
             await asyncio.sleep(wait)
             wait = min(wait * 2, _BACKOFF[1])

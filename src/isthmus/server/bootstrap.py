@@ -10,6 +10,7 @@ from typing import Any
 
 from isthmus._kit.ids import new_uid, suffix
 from isthmus.config import ServerSettings
+from isthmus.console.sessions import new_key
 from isthmus.errors import AlreadyExists, Misconfigured, NotFound
 from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
@@ -81,6 +82,18 @@ async def files_folder(store: Store, settings: ServerSettings) -> Path:
         f"the other control planes of this store keep files in {notes[_FOLDER_NOTE]}, which is not there on this "
         "machine; share that folder with it and name it with --files"
     )
+
+
+def console_key(folder: Path) -> str:
+    """The key that seals the console's cookies, made once; control planes that share files share it."""
+    path = folder / "console.key"
+    if not path.exists():
+        draft = path.with_name(f"console.key.{suffix()}")
+        write_private(draft, new_key() + "\n")
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
+    return path.read_text().strip()
 
 
 async def _create(store: Store, kind: Kind, name: str, spec: dict[str, Any]) -> None:

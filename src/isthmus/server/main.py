@@ -32,6 +32,7 @@ from isthmus.api.app import create_app
 from isthmus.api.context import Context
 from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.config import ServerSettings
+from isthmus.console import Console
 from isthmus.errors import Misconfigured
 from isthmus.identity.authenticating import Authenticator
 from isthmus.reconcilers.engine_room import EngineRoom
@@ -42,7 +43,7 @@ from isthmus.store.opening import open_store
 from isthmus.telemetry.collecting import Telemetry
 
 from . import certificates
-from .bootstrap import DEFAULT_TENANT, admin_token, files_folder, first_objects
+from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects
 from .certificates import Identity
 from .control_plane import ControlPlane
 from .drivers import Drivers
@@ -61,6 +62,8 @@ class Instance:
     url: str
     pid: int
     data: Path
+    link: str = ""
+    """Signs a browser in, once and soon; known to the process that serves."""
 
 
 def run(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
@@ -103,9 +106,9 @@ async def _serve(
     token = await admin_token(store, settings)
     identity = _identity(settings)
     url, secure_url = _urls(settings, listener)
-    instance = Instance(url, os.getpid(), settings.data)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
-    blobs = DirectoryBlobs(await files_folder(store, settings))
+    shared = await files_folder(store, settings)
+    blobs = DirectoryBlobs(shared)
     await blobs.open()
     engines, drivers = EngineRoom(), Drivers(settings)
     logs = EngineLogs(store, engines, drivers)
@@ -122,8 +125,10 @@ async def _serve(
         plans=StorePlans(store),
     )
     app = create_app(context, [_authority_route(identity)])
+    console = Console(context, app, console_key(shared))
+    instance = Instance(url, os.getpid(), settings.data, url + console.link(token))
     config = uvicorn.Config(
-        app,
+        console,
         loop="none",
         http="httptools",
         ws="none",
@@ -157,6 +162,7 @@ async def _serve(
         await asyncio.gather(control, return_exceptions=True)
         if settings.store:
             await election.resign()
+        await console.close()
         await telemetry.close()
         await logs.close()
         await authenticator.close()

@@ -17,6 +17,8 @@ import uvicorn
 
 from isthmus.api.app import create_app
 from isthmus.api.context import Context, Limits
+from isthmus.console import Console
+from isthmus.console.sessions import new_key
 from isthmus.engines.base import Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.resources.jobs import Job
@@ -133,11 +135,12 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
     await telemetry.open()
     context = Context(store, authenticator, blobs, logs, telemetry, limits or Limits(), plans=StorePlans(store))
     app = create_app(context)
+    console = Console(context, app, new_key())
     # Named as TCP: only then does asyncio switch Nagle's algorithm off, which costs 40 ms per answer.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     secure = await asyncio.to_thread(_certificate, folder) if tls else {}
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", backlog=2048, **secure))
+    server = uvicorn.Server(uvicorn.Config(console, log_level="warning", lifespan="off", backlog=2048, **secure))
     serving = asyncio.create_task(server.serve([listener]), name="test server")
     try:
         async with asyncio.timeout(30):
@@ -150,6 +153,7 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
         server.should_exit = True
         await serving
         listener.close()
+        await console.close()
         await telemetry.close()
         await authenticator.close()
         await store.close()

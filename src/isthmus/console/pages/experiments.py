@@ -1,0 +1,78 @@
+"""Experiments: the comparison as a table and as plots, up to date while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from isthmus.console.calling import GROUP, in_tenant
+from isthmus.console.charts import bars_of, cell_name, measures_of, scatter_of, spread_of
+from isthmus.console.rendering import render
+from isthmus.console.visits import BASE, Visit, back_to
+from isthmus.resources.states import ExperimentPhase
+
+_SHOWN = 200
+
+
+async def experiments(visit: Visit) -> Response:
+    """Those of all tenants that the caller may see, newest first."""
+    if visit.tenants is None:
+        paths = [f"{GROUP}/experiments"]
+    else:
+        paths = [in_tenant(tenant, "experiments") for tenant in sorted(visit.tenants)]
+    lists = await asyncio.gather(*(visit.asker.get(path) for path in paths))
+    found = [item for listed in lists for item in listed["items"]]
+    found.sort(key=lambda item: item["metadata"].get("creationTimestamp") or "", reverse=True)
+    return render(visit, "experiments.html", experiments=found[:_SHOWN], left_out=max(0, len(found) - _SHOWN))
+
+
+async def experiment(visit: Visit) -> Response:
+    """One of them."""
+    namespace, name = _named(visit)
+    found = await visit.asker.get(in_tenant(namespace, "experiments", name))
+    status: dict[str, Any] = found.get("status") or {}
+    cells: list[dict[str, Any]] = status.get("cells") or []
+    measures = measures_of(cells)
+    asked = visit.query.get("measure", "")
+    measure = asked if asked in measures else next(iter(measures), "")
+    return render(
+        visit,
+        "experiment.html",
+        experiment=found,
+        status=status,
+        over=ExperimentPhase(status.get("phase", "Pending")).terminal,
+        cells=cells[:_SHOWN],
+        left_out=max(0, len(cells) - _SHOWN),
+        measures=measures,
+        measure=measure,
+        bars=bars_of(cells, measure) if measure else None,
+        scatter=scatter_of(cells, status.get("front") or []),
+        cell_name=cell_name,
+        spread_of=spread_of,
+        may_change=visit.may("patch", "experiments", namespace, name),
+    )
+
+
+async def change(visit: Visit) -> Response:
+    """Cancel it, or let it wait."""
+    await visit.form()
+    namespace, name = _named(visit)
+    intent = {"cancel": "Cancel", "hold": "Hold", "release": "Run"}.get(visit.request.path_params["deed"])
+    if intent is None:
+        raise HTTPException(404, "an experiment can be cancelled, held and released")
+    await visit.asker.patch(in_tenant(namespace, "experiments", name), {"spec": {"intent": intent}})
+    return back_to(f"{BASE}/experiments/{namespace}/{name}")
+
+
+def _named(visit: Visit) -> tuple[str, str]:
+    return visit.request.path_params["namespace"], visit.request.path_params["name"]
+
+
+PAGES = (
+    ("GET", "/experiments", experiments),
+    ("GET", "/experiments/{namespace}/{name}", experiment),
+    ("POST", "/experiments/{namespace}/{name}/{deed}", change),
+)

@@ -1,0 +1,163 @@
+"""Visits: one request of a browser, with who sends it, how it reaches the API, and how it is answered.
+
+Cookies are named after the port, because browsers share them between all ports of a host. Over TLS they carry the
+prefix `__Host-`, which makes the browser refuse to send them in the clear or to take them from anybody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from isthmus.api.requests import read_body
+from isthmus.errors import Forbidden, Invalid, Unauthenticated
+from isthmus.identity.authorizing import allowed, visible_tenants
+from isthmus.identity.callers import Caller
+
+from .calling import Asker
+from .sessions import SESSION_SECONDS, Session, Sessions
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from isthmus.api.context import Context
+
+    from .live import Live
+
+BASE = "/console"
+THEMES = ("light", "dark")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What all visits share."""
+
+    context: Context
+    api: ASGIApp
+    sessions: Sessions
+    live: Live
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request."""
+
+    parts: Parts
+    request: Request
+    mark: str
+    """The moment of its beginning, as `live` counts."""
+
+    @cached_property
+    def session(self) -> Session:
+        """The session of its cookie; raises Unauthenticated."""
+        found = self.parts.sessions.open(self.request.cookies.get(self._cookie("session"), ""))
+        if found is None:
+            raise Unauthenticated("sign in first")
+        return found
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Who it is, now; raises Unauthenticated."""
+        return self.parts.context.authenticator.authenticate(self.session.header)
+
+    @cached_property
+    def asker(self) -> Asker:
+        """The API, with the caller's own token."""
+        return Asker(self.parts.api, self.session.header)
+
+    @cached_property
+    def tenants(self) -> frozenset[str] | None:
+        """The tenants whose jobs the caller may list; None means all."""
+        mine = visible_tenants(self.caller)
+        return None if mine is None else frozenset(t for t in mine if self.may("list", "jobs", t))
+
+    def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """Whether to offer something at all; the API decides again."""
+        return allowed(self.caller, verb, resource, namespace, name)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What the address asks for."""
+        return dict(self.request.query_params)
+
+    @property
+    def theme(self) -> str:
+        """`light`, `dark`, or nothing: as the system says."""
+        chosen = self.request.cookies.get("isthmus-theme", "")
+        return chosen if chosen in THEMES else ""
+
+    async def form(self, word: str | None = None) -> dict[str, str]:
+        """The fields of a form of ours; raises Forbidden if another page may have made it."""
+        self._check_origin()
+        body = await read_body(self.request, self.parts.context.limits.body_bytes)
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
+        except ValueError:
+            raise Invalid("the form is not UTF-8; send it again") from None
+        # Fields that are there several times (ticked boxes) become lines.
+        fields: dict[str, str] = {}
+        for name, value in pairs:
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+        mine = self.session.word if word is None else word
+        code = fields.pop("csrf", "") or self.request.headers.get("x-csrf", "")
+        if not self.parts.sessions.right_code(mine, code):
+            raise Forbidden("this form is too old, or was not made by this console; go back, reload and send it again")
+        return fields
+
+    def _check_origin(self) -> None:
+        site = self.request.headers.get("sec-fetch-site", "same-origin")
+        origin = self.request.headers.get("origin")
+        foreign = origin is not None and urlsplit(origin).netloc != self.request.headers.get("host", "")
+        if foreign or site not in ("same-origin", "none"):
+            raise Forbidden("the form was sent by a page of another site; open the console itself")
+
+    # Cookies
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.request.url.scheme == "https"
+
+    def _cookie(self, what: str) -> str:
+        port = (self.request.scope.get("server") or ("", 0))[1]
+        return f"{'__Host-' if self.secure else ''}isthmus-{what}-{port}"
+
+    def sign_in(self, answer: Response, token: str) -> None:
+        """Give the browser a session."""
+        _, cookie = self.parts.sessions.begin(token)
+        self._set(answer, "session", cookie, SESSION_SECONDS, "lax")
+
+    def sign_out(self, answer: Response) -> None:
+        """Take it away."""
+        self._set(answer, "session", "", 0, "lax")
+
+    @property
+    def stranger(self) -> str:
+        """The word of somebody who has not signed in yet."""
+        return self.request.cookies.get(self._cookie("visit"), "")
+
+    def mark_stranger(self, answer: Response, word: str) -> None:
+        """Remember a stranger's word, so that only they can send the form."""
+        self._set(answer, "visit", word, 3600, "strict")
+
+    def _set(self, answer: Response, what: str, value: str, seconds: int, same_site: Any) -> None:
+        answer.set_cookie(
+            self._cookie(what), value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite=same_site
+        )
+
+
+def back_to(path: str) -> Response:
+    """After a form: see this page."""
+    return RedirectResponse(path, 303)
+
+
+def local_path(path: str) -> str:
+    """A path of the console, as an address may name it; the overview if it is anything else."""
+    parts = urlsplit(path)
+    inside = path.startswith(f"{BASE}/") and not parts.netloc and not parts.scheme and "\\" not in path
+    return path if inside and path.isprintable() else f"{BASE}/"
