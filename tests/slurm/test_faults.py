@@ -15,7 +15,7 @@ from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.errors import SiteUnavailable
-from isthmus.lab.slurm import processes
+from isthmus.lab import processes
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode

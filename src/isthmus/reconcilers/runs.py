@@ -33,6 +33,7 @@ def run_of(job: Job, tenant: Tenant | None) -> Run:
         devices={device.class_: device.count * resources.tasks for device in resources.devices},
         priority=spec.priority,
         account=_account(tenant),
+        keeps_files=bool(spec.outputs),
         slurm=spec.slurm or SlurmOptions(),
     )
 

@@ -27,6 +27,7 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
+from isthmus.engines.news import News
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
 from isthmus.resources.deviceclasses import DeviceClass
 
@@ -40,7 +41,7 @@ from .partitions import choose
 from .records import Record
 from .settings import SlurmSettings
 from .settling import Known, Settler
-from .watching import News, Picture, Watcher
+from .watching import Picture, Watcher
 
 log = logging.getLogger(__name__)
 
