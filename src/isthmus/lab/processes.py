@@ -16,7 +16,6 @@ from typing import Protocol
 
 from isthmus.errors import Misconfigured
 
-
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROC = Path("/proc")
 

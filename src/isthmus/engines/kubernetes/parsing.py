@@ -83,7 +83,8 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
     run_id = labels.get(pods.RUN, "")
     if not pods.RUN_ID.fullmatch(run_id):
         return None
-    scheduled = next((c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"), {})
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    scheduled: Mapping[str, Any] = conditions.get("PodScheduled") or {}
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     barred = pods.BARRED in labels
     notes = metadata.get("annotations") or {}
@@ -196,7 +197,7 @@ def _why(seen: Pod, told: Mapping[str, str], code: int | None, cancelled: bool) 
         return EndReason.TIME_LIMIT, ""
     if main.reason in ("StartError", "ContainerCannotRun"):
         return EndReason.START_FAILED, f"the image cannot be used: it needs /bin/sh ({' '.join(main.message.split())})"
-    if seen.deleting and "code" not in told or (seen.deleting and code not in (0, None) and "code" in told):
+    if (seen.deleting and "code" not in told) or (seen.deleting and code not in (0, None) and "code" in told):
         return EndReason.NODE_LOST, "its pod was deleted at the cluster, and not by Isthmus"
     if main.state != "terminated" or main.reason == "ContainerStatusUnknown":
         return EndReason.NODE_LOST, seen.message or "the cluster does not know how its pod ended"

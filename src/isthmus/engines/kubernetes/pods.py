@@ -101,9 +101,7 @@ def _main(
     words = ["separate" if run.separate_streams else "merged"]
     words += [f"{run.time_limit:g}" if run.time_limit is not None else "", run.script or "", *wrapping.words(run)]
     if any(len(word.encode()) > LONGEST for word in (*words, *env.values())):
-        raise EngineRefused(
-            f"A script, a word or a variable is longer than {LONGEST} bytes; put it into a file and send the file along."
-        )
+        raise EngineRefused(f"A script, a word or a variable is longer than {LONGEST} bytes; send it along as a file.")
     amounts: dict[str, Any] = {"cpu": f"{run.milli_cpus}m"}
     if run.memory_bytes:
         amounts["memory"] = str(run.memory_bytes)

@@ -135,9 +135,7 @@ class KubernetesLab:
     def _give_board(self, name: str) -> None:
         """A board that is not there, so that there is something to ask for."""
         patch = [{"op": "add", "path": f"/status/capacity/{BOARD.replace('/', '~1')}", "value": "1"}]
-        self.asker.ask(
-            f"/api/v1/nodes/{name}/status", patch, method="PATCH", kind="application/json-patch+json"
-        )
+        self.asker.ask(f"/api/v1/nodes/{name}/status", patch, method="PATCH", kind="application/json-patch+json")
         label = {"metadata": {"labels": {"isthmus.dev/board": "akida"}}}
         self.asker.ask(f"/api/v1/nodes/{name}", label, method="PATCH", kind="application/merge-patch+json")
 

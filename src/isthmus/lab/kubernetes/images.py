@@ -21,7 +21,7 @@ from .layout import IMAGE, PAUSE
 
 BUSYBOX = Path("/usr/bin/busybox")
 _FOLDERS = ("bin", "usr", "usr/bin", "etc", "tmp", "work", "isthmus")
-_PASSWD = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+_ACCOUNTS = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
 
 
 def make(path: Path) -> None:
@@ -68,7 +68,7 @@ def _layer() -> bytes:
                 entry = tarfile.TarInfo(f"bin/{applet}")
                 entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
                 layer.addfile(entry)
-        _add(layer, "etc/passwd", _PASSWD.encode(), 0o644)
+        _add(layer, "etc/passwd", _ACCOUNTS.encode(), 0o644)
         env = Path("/usr/bin/env").resolve()
         _add(layer, "usr/bin/env", env.read_bytes(), 0o755)
         for library in _libraries(env):

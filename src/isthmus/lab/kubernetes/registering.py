@@ -11,34 +11,34 @@ from .manifests import NAMESPACE
 API_VERSION = "isthmus.dev/v1"
 
 
-def manifests(kubeconfig: Path, name: str, *, image: str = IMAGE, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """What to apply, the class first."""
-    return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": "DeviceClass",
-            "metadata": {"name": "akida"},
-            "spec": {
-                "vendor": "BrainChip",
-                "architecture": "neuromorphic",
-                "power": {"idleWatts": 0.1, "busyWatts": 1.0},
-                "slurm": {"gres": "board:akida"},
-                "kubernetes": {"resource": BOARD},
-            },
+def manifests(
+    kubeconfig: Path, name: str, *, image: str = IMAGE, namespace: str = NAMESPACE, lab: bool = True
+) -> list[dict[str, Any]]:
+    """What to apply, the class of the lab's board first. A cluster that is not a lab uses the usual helper image."""
+    spec = {"kubeconfig": str(kubeconfig), "namespace": namespace, "image": image}
+    labels = {}
+    if lab:
+        spec |= {"helperImage": IMAGE, "pullPolicy": "IfNotPresent"}
+        labels["isthmus.dev/lab"] = "true"
+    site = {
+        "apiVersion": API_VERSION,
+        "kind": "Site",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"driver": "kubernetes", "kubernetes": spec},
+    }
+    return [_board(), site] if lab else [site]
+
+
+def _board() -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeviceClass",
+        "metadata": {"name": "akida"},
+        "spec": {
+            "vendor": "BrainChip",
+            "architecture": "neuromorphic",
+            "power": {"idleWatts": 0.1, "busyWatts": 1.0},
+            "slurm": {"gres": "board:akida"},
+            "kubernetes": {"resource": BOARD},
         },
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Site",
-            "metadata": {"name": name, "labels": {"isthmus.dev/lab": "true"}},
-            "spec": {
-                "driver": "kubernetes",
-                "kubernetes": {
-                    "kubeconfig": str(kubeconfig),
-                    "namespace": namespace,
-                    "image": image,
-                    "helperImage": image,
-                    "pullPolicy": "IfNotPresent",
-                },
-            },
-        },
-    ]
+    }
