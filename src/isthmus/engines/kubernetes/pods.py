@@ -143,8 +143,8 @@ def _container(name: str, image: str, settings: KubernetesSettings) -> dict[str,
 
 
 def _literal(text: str) -> str:
-    """Kubernetes replaces $(NAME) in words and variables; a doubled $ is left alone."""
-    return text.replace("$(", "$$(")
+    """Kubernetes replaces $(NAME) in words and variables, and a doubled $ by one."""
+    return text.replace("$", "$$")
 
 
 def job(run_id: str, settings: KubernetesSettings) -> dict[str, Any]:

@@ -18,6 +18,7 @@ GRACE_SECONDS = 10
 
 # $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; the rest is the program.
 MAIN = f"""\
+exec 2>/dev/null
 errors=$1 limit=$2 text=$3
 shift 3
 umask 077
