@@ -9,7 +9,7 @@ from isthmus.testing.engines import EngineContract, Reopen
 
 from .conftest import MakeEngine
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.kubernetes]
 
 
 @pytest.fixture

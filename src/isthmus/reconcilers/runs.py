@@ -42,5 +42,5 @@ def _account(tenant: Tenant | None) -> Account:
     if tenant is None:
         return Account()
     if tenant.spec.local_account and tenant.spec.local_account.user:
-        return Account(user=tenant.spec.local_account.user)
+        return Account(user=tenant.spec.local_account.user, uid=tenant.status.uid_number)
     return Account(uid=tenant.status.uid_number)

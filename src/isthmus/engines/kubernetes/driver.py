@@ -164,7 +164,13 @@ class KubernetesEngine:
     async def _make_job(self, known: Known) -> None:
         if known.pod is not None and known.pod.barred:
             return
-        made = await self._create(self._jobs, pods.job(known.run_id, self._settings), known.run_id)
+        try:
+            made = await self._create(self._jobs, pods.job(known.run_id, self._settings), known.run_id)
+        except EngineRefused:
+            self._forgotten.add(known.run_id)
+            self._known.pop(known.run_id, None)
+            await self._delete_pod(known.run_id, 1)
+            raise
         self._remember(made)
 
     def _take(self, run_id: str, obj: dict[str, Any]) -> Known:

@@ -197,7 +197,7 @@ def _why(seen: Pod, told: Mapping[str, str], code: int | None, cancelled: bool) 
         return EndReason.TIME_LIMIT, ""
     if main.reason in ("StartError", "ContainerCannotRun"):
         return EndReason.START_FAILED, f"the image cannot be used: it needs /bin/sh ({' '.join(main.message.split())})"
-    if (seen.deleting and "code" not in told) or (seen.deleting and code not in (0, None) and "code" in told):
+    if seen.deleting and code != 0:
         return EndReason.NODE_LOST, "its pod was deleted at the cluster, and not by Isthmus"
     if main.state != "terminated" or main.reason == "ContainerStatusUnknown":
         return EndReason.NODE_LOST, seen.message or "the cluster does not know how its pod ended"

@@ -21,7 +21,6 @@ MAIN = f"""\
 exec 2>/dev/null
 errors=$1 limit=$2 text=$3
 shift 3
-umask 077
 [ -n "$text" ] && printf '%s' "$text" >{CONTROL}/script
 cd {WORK} || exit 127
 child= grace= up= rest=
@@ -108,7 +107,7 @@ while [ ! -e {CONTROL}/staged ]; do sleep 0.1; done
 
 def unpack(size: int) -> list[str]:
     """Takes an archive of so many bytes, and lets the program begin."""
-    script = f"umask 077; head -c {size} | tar -xf - -C {WORK} && : >{CONTROL}/staged"
+    script = f"head -c {size} | tar -xf - -C {WORK} && : >{CONTROL}/staged"
     return ["/bin/sh", "-c", script]
 
 
