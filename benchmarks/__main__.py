@@ -10,7 +10,7 @@ from pathlib import Path
 from .load import need_wrk
 from .report import page
 
-PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm")
+PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm", "kubernetes")
 
 
 def main() -> None:

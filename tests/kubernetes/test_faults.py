@@ -11,7 +11,6 @@ import pytest
 from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.kubernetes import pods
 from isthmus.engines.kubernetes.driver import KubernetesEngine
-from isthmus.engines.kubernetes.settings import KubernetesSettings
 from isthmus.errors import EngineRefused, Expired, SiteUnavailable
 from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
@@ -78,37 +77,31 @@ async def test_a_silent_watch_is_given_up(make_engine: MakeEngine) -> None:
     assert await whole_log(engine, run.id) == b"once\n"
 
 
-async def test_a_node_is_lost(engine: KubernetesEngine, lab: KubernetesLab, settings: KubernetesSettings) -> None:
-    lab.start_node(3)
+async def test_a_node_is_lost(make_engine: MakeEngine, lab: KubernetesLab) -> None:
+    await asyncio.to_thread(lab.start_node, 3)
     name = lab.node(3).name
-    selector = {"kubernetes.io/hostname": name}
-    other = KubernetesEngine(_with(settings, node_selector=selector))
-    await other.open()
+    other = await make_engine(node_selector={"kubernetes.io/hostname": name})
     run = run_of("echo begun; exec sleep 1000")
-    try:
-        await other.submit(run)
-        await wait_log_has(other, run.id, b"begun\n")
-        await asyncio.to_thread(lab.node(3).crash)
+    await other.submit(run)
+    await wait_log_has(other, run.id, b"begun\n")
+    await asyncio.to_thread(lab.node(3).crash)
 
-        async def down() -> bool:
-            found = await other.probe([])
-            return any(node.name == name and node.state == "Down" for node in found.nodes)
+    async def down() -> bool:
+        found = await other.probe([])
+        return any(node.name == name and node.state == "Down" for node in found.nodes)
 
-        await until(down, "the node to count as lost")
-        seen = await other.observe(run.id)
-        assert seen is not None
-        assert seen.state is RunState.RUNNING, "a node that does not answer may still work"
-        await asyncio.to_thread(lab.remove_node, 3)
-        end = await wait_ended(other, run.id)
-        assert end.reason is EndReason.NODE_LOST
-        assert await whole_log(other, run.id) == b"begun\n"
-        assert all(not pod["spec"].get("nodeName") for pod in pods_of(lab, run.id))
-        await other.forget(run.id)
-    finally:
-        await other.close()
+    await until(down, "the node to count as lost")
+    seen = await other.observe(run.id)
+    assert seen is not None
+    assert seen.state is RunState.RUNNING, "a node that does not answer may still work"
+    await asyncio.to_thread(lab.remove_node, 3)
+    end = await wait_ended(other, run.id)
+    assert end.reason is EndReason.NODE_LOST
+    assert await whole_log(other, run.id) == b"begun\n"
+    assert all(not pod["spec"].get("nodeName") for pod in pods_of(lab, run.id))
 
 
-async def test_an_image_that_is_not_there(engine: KubernetesEngine, make_engine: MakeEngine) -> None:
+async def test_an_image_that_is_not_there(make_engine: MakeEngine) -> None:
     engine = await make_engine(pull_policy="Never")
     run = run_of("echo x", image="localhost/no-such-image:1")
     await engine.submit(run)
@@ -202,9 +195,3 @@ async def test_a_cancelled_run_leaves_nothing_behind(engine: KubernetesEngine, l
         return not any(pods_of(lab, run.id) for run in (waiting, running))
 
     await until(nothing, "no pod to be left")
-
-
-def _with(settings: KubernetesSettings, **changes: Any) -> KubernetesSettings:
-    from dataclasses import replace
-
-    return replace(settings, **changes)

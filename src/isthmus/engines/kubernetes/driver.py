@@ -217,6 +217,9 @@ class KubernetesEngine:
     def _look(self, known: Known, seen: Pod) -> None:
         """Take over what is new of a pod, and start what is to be done about it."""
         before, known.pod = known.pod, seen
+        if seen.barred and known.final is None:
+            known.final = self._settler.barred(known)
+            self._news.tell({known.run_id})
         if known.final is not None:
             return
         path = f"{self._pods}/{seen.name}"
@@ -310,9 +313,6 @@ class KubernetesEngine:
                 return
             obj = await self._create(self._pods, pods.bar(run_id, self._settings), run_id)
             known = self._take(run_id, obj)
-            if known.pod is not None and known.pod.barred:
-                await self._settle(known)
-                return
         if known.final is not None:
             return
         if not known.cancelled:

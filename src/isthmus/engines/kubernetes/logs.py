@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,6 +25,8 @@ TAIL = 4096
 """Bytes by which a place in a log is known again."""
 LOST = b"\n[isthmus: a part of this log was lost: the node had dropped it before it could be copied]\n"
 _SILENCE = 600.0
+# What a node answers, as if it were the log, when it no longer has the container.
+_NO_LOG = re.compile(rb"(unable to retrieve container logs for|failed to try resolving symlinks in path) [^\n]*\n?")
 Key = tuple[str, Stream]
 
 
@@ -96,9 +99,11 @@ class Logs:
 
     async def _pass_over(self, key: Key, blocks: AsyncIterator[bytes], known: int, tail: bytes) -> bool:
         """Append what comes after the known part; True if the known part is not what comes."""
-        position, seen = 0, b""
+        position, seen = 0, b""  # what was passed over
         with self._path(*key).open("ab") as file:
             async for block in blocks:
+                if not position and _NO_LOG.fullmatch(block):
+                    raise NotFound("the node no longer has the log")
                 new = block
                 if position < known:
                     old = block[: known - position]

@@ -52,7 +52,7 @@ class Known:
     @property
     def over(self) -> bool:
         """Whether its program will not run any more, or not again."""
-        return self.gone or (self.pod is not None and (self.pod.over or self.pod.barred))
+        return self.gone or (self.pod is not None and self.pod.over)
 
 
 class Settler:
@@ -67,7 +67,7 @@ class Settler:
         """Find out how a run ended and write it down; `failure` says why it will never start."""
         seen = known.pod
         complete = True
-        if seen is not None and not seen.barred and seen.main.started_at is not None:
+        if seen is not None and seen.main.started_at is not None:
             complete = await self._copy_logs(known, seen)
         final = self._final(known, failure)
         if not complete and final.reason is not EndReason.CANCELLED:
@@ -78,6 +78,12 @@ class Settler:
             await self._write(known, final)
         reach("settle:written")
         known.final = final
+
+    @staticmethod
+    def barred(known: Known) -> Observation:
+        """The end of a run that was cancelled before it came."""
+        told = "cancelled before it began"
+        return Observation(RunState.ENDED, known.engine_id, reason=EndReason.CANCELLED, message=told)
 
     async def _copy_logs(self, known: Known, seen: Pod) -> bool:
         path = f"{self._pods}/{seen.name}"
@@ -111,10 +117,10 @@ class Settler:
         if failure and not known.cancelled:
             reason, message = EndReason.START_FAILED, failure
             return Observation(RunState.ENDED, known.engine_id, ended_at=now, reason=reason, message=message)
-        if seen is None or seen.barred:
-            cancelled = known.cancelled or seen is not None
-            reason = EndReason.CANCELLED if cancelled else EndReason.NODE_LOST
-            message = "cancelled before it began" if cancelled else "its pod is no longer there"
+        if seen is None:
+            if known.cancelled:
+                return replace(self.barred(known), ended_at=now)
+            reason, message = EndReason.NODE_LOST, "its pod is no longer there"
             return Observation(RunState.ENDED, known.engine_id, ended_at=now, reason=reason, message=message)
         if known.gone and not seen.over:
             seen = replace(seen, deleting=True)

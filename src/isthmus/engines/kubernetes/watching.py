@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from isthmus.errors import Expired, IsthmusError
 
@@ -87,15 +87,8 @@ class Watcher:
                 await asyncio.sleep(1)
 
     async def _follow(self) -> None:
-        events = self._client.watch(self._path, self._selector, self._version, self._seconds)
-        async for kind, obj in _started(events, self):
+        async for kind, obj in self._client.watch(self._path, self._selector, self._version, self._seconds):
+            self.synced = True  # an event proves that the watch is heard
             self._version = obj["metadata"]["resourceVersion"]
             if kind != "BOOKMARK" and (seen := parsing.pod(obj)) is not None:
                 self._changed(kind, seen)
-
-
-async def _started(events: AsyncIterator[tuple[str, object]], watcher: Watcher) -> AsyncIterator[tuple[str, dict]]:  # type: ignore[type-arg]
-    """The first event after a pause proves that the watch is heard again."""
-    async for kind, obj in events:
-        watcher.synced = True
-        yield kind, obj  # type: ignore[misc]
