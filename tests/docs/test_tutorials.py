@@ -152,12 +152,6 @@ def test_page(page: Path, tried: dict[Path, Future[str]]) -> None:
     check_page(page, tried[page].result())
 
 
-@pytest.mark.real
-@pytest.mark.kubernetes
-def test_kubernetes_page(tmp_path: Path) -> None:
-    check_page(KUBERNETES, try_page(KUBERNETES, tmp_path))
-
-
 def check_page(page: Path, rest: str) -> None:
     for number, step in enumerate(steps(page.read_text())):
         written, mark, rest = rest.partition(f"\n{MARK} {number} ")

@@ -63,6 +63,18 @@ def over(code: int, message: str = "", reason: str = "Error", **status: Any) -> 
         (over(0, "code=0", deleting=True), EndReason.COMPLETED, 0, None, ""),
         (over(137), EndReason.SUPERVISOR_LOST, None, "SIGKILL", "killed"),
         (pod(phase="Failed", reason="Evicted", message="low on memory"), EndReason.PREEMPTED, None, None, "low on"),
+        (
+            over(
+                143,
+                "code=143",
+                deleting=True,
+                conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+            ),
+            EndReason.PREEMPTED,
+            None,
+            "SIGTERM",
+            "PreemptionByScheduler",
+        ),
         (pod(phase="Failed", reason="NodeLost"), EndReason.NODE_LOST, None, None, "n1"),
         (pod(phase="Failed", reason="DeadlineExceeded"), EndReason.TIME_LIMIT, None, None, ""),
         (pod(phase="Failed"), EndReason.NODE_LOST, None, None, "does not know"),

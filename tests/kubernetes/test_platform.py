@@ -12,6 +12,7 @@ import pytest
 
 from isthmus._kit.crashpoints import VARIABLE
 from isthmus.lab.kubernetes.cluster import KubernetesLab
+from isthmus.lab.kubernetes.layout import IMAGE
 from isthmus.lab.kubernetes.registering import manifests
 from isthmus.testing.servers import ServerProcess, eventually, running_server
 
@@ -128,3 +129,12 @@ def test_the_control_plane_is_killed(point: str, lab: KubernetesLab, tmp_path: P
         assert len(mine) == 1
     finally:
         server.stop()
+
+
+def test_a_cluster_that_is_there_already(isthmus: Call, server: ServerProcess, lab: KubernetesLab) -> None:
+    words = ["lab", "up", "--kubernetes", "--kubeconfig", str(lab.place.site_kubeconfig), "--name", "ours"]
+    assert "--image" in isthmus(*words).stderr
+    done = isthmus(*words, "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: server.request("/apis/isthmus.dev/v1/sites/ours")["status"].get("phase") == "Ready")
+    assert isthmus("run", "--site", "ours", "--no-files", "--", "echo", "there").stdout == "there\n"

@@ -145,8 +145,8 @@ class KubernetesSite(Model):
     context: str | None = Field(default=None, max_length=253, description="none means the kubeconfig's current one")
     namespace: ShortName = Field(default="isthmus", description="where pods and Jobs are made; it must exist")
     image: str | None = Field(default=None, max_length=512, description="for jobs that name none; needs /bin/sh")
-    helper_image: str = Field(
-        default="docker.io/library/busybox:1.36", max_length=512, description="sh and tar: brings files in and out"
+    helper_image: str | None = Field(
+        default=None, max_length=512, description="sh and tar: brings files in and out; none means image"
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: list[ShortName] = Field(default_factory=list, max_length=16)

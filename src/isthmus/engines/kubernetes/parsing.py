@@ -26,6 +26,7 @@ PULLING = {
     "CreateContainerError": "the container cannot be made",
     "RunContainerError": "the container cannot be started",
 }
+EVICTED = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI", "TerminationByKubelet"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Pod:
     message: str = ""
     waiting: str = ""
     """Why no node takes it, in the scheduler's words."""
+    disrupted: str = ""
+    """Why the cluster took it away, in one word; servers from 1.26 on say so."""
     deleting: bool = False
     barred: bool = False
     inert: bool = False
@@ -85,6 +88,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         return None
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     scheduled: Mapping[str, Any] = conditions.get("PodScheduled") or {}
+    disrupted: Mapping[str, Any] = conditions.get("DisruptionTarget") or {}
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     barred = pods.BARRED in labels
     notes = metadata.get("annotations") or {}
@@ -98,6 +102,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         reason=status.get("reason") or "",
         message=status.get("message") or "",
         waiting=(scheduled.get("message") or "") if scheduled.get("status") == "False" else "",
+        disrupted=(disrupted.get("reason") or "") if disrupted.get("status") == "True" else "",
         deleting=bool(metadata.get("deletionTimestamp")),
         barred=barred,
         inert=spec.get("schedulerName") == pods.NOBODY and not barred,
@@ -189,8 +194,8 @@ def _why(seen: Pod, told: Mapping[str, str], code: int | None, cancelled: bool) 
         return EndReason.START_FAILED, f"{told['missing']} was not found in the image, or is not executable"
     if (main.reason == "OOMKilled" or told.get("oom", "0") != "0") and code != 0:
         return EndReason.OUT_OF_MEMORY, ""
-    if seen.reason in ("Evicted", "Preempting", "Preempted"):
-        return EndReason.PREEMPTED, f"the cluster evicted it: {seen.message or seen.reason}"
+    if seen.reason in ("Evicted", "Preempting", "Preempted") or seen.disrupted in EVICTED:
+        return EndReason.PREEMPTED, f"the cluster evicted it: {seen.message or seen.disrupted or seen.reason}"
     if seen.reason in ("NodeLost", "NodeAffinity", "Shutdown", "Terminated", "NodeShutdown"):
         return EndReason.NODE_LOST, f"node {seen.node} was lost: {seen.message or seen.reason}"
     if seen.reason == "DeadlineExceeded":

@@ -118,7 +118,7 @@ def _main(
 
 
 def _helper(name: str, script: str, settings: KubernetesSettings) -> dict[str, Any]:
-    return _container(name, settings.helper_image, settings) | {
+    return _container(name, settings.helper, settings) | {
         "command": ["/bin/sh", "-c", _literal(script)],
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}},
     }
@@ -177,7 +177,11 @@ def _inert(labels: Mapping[str, str], settings: KubernetesSettings) -> dict[str,
         "restartPolicy": "Never",
         "schedulerName": NOBODY,
         "automountServiceAccountToken": False,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": settings.uid},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": settings.uid,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [container],
         "volumes": [{"name": name, "emptyDir": {}} for name in ("work", "control", "tmp")],
     }

@@ -24,8 +24,8 @@ class KubernetesSettings:
     namespace: str = "isthmus"
     image: str | None = None
     """What jobs run that name no image. Default none: they are refused."""
-    helper_image: str = HELPER_IMAGE
-    """Has a shell, tar and the usual small programs: brings files in and out."""
+    helper_image: str | None = None
+    """Has a shell, tar and the usual small programs: brings files in and out. Default none: the site's `image`."""
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     uid: int = 65534
@@ -42,3 +42,8 @@ class KubernetesSettings:
     """How long an image may fail to be pulled before the run counts as failed."""
     max_output_bytes: int = 50 * 2**30
     """What one run may bring back. Default 50 GiB."""
+
+    @property
+    def helper(self) -> str:
+        """The image of helpers."""
+        return self.helper_image or self.image or HELPER_IMAGE

@@ -20,6 +20,8 @@ from .certificates import Authority
 from .layout import SERVICES, Place
 
 PATIENCE = 120.0
+STOP_SECONDS = 3.0
+"""An API server waits a minute for callers that are gone; nothing of a lab is lost by force."""
 DAEMONS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
@@ -113,7 +115,7 @@ class ControlPlane:
             if name in (None, daemon):
                 if kill and (pid := processes.pid_of(self.place, daemon)) is not None:
                     processes.kill_all(lambda pid=pid, daemon=daemon: self._left(daemon, pid))  # type: ignore[misc]
-                processes.stop(self.place, daemon)
+                processes.stop(self.place, daemon, STOP_SECONDS)
 
     def _left(self, daemon: str, pid: int) -> list[int]:
         return [pid] if processes.pid_of(self.place, daemon) == pid else []

@@ -14,7 +14,7 @@ API_VERSION = "isthmus.dev/v1"
 def manifests(
     kubeconfig: Path, name: str, *, image: str = IMAGE, namespace: str = NAMESPACE, lab: bool = True
 ) -> list[dict[str, Any]]:
-    """What to apply, the class of the lab's board first. A cluster that is not a lab uses the usual helper image."""
+    """What to apply, the class of the lab's board first."""
     spec = {"kubeconfig": str(kubeconfig), "namespace": namespace, "image": image}
     labels = {}
     if lab:
