@@ -232,3 +232,5 @@ def test_kubeconfigs_that_cannot_be_used(tmp_path: Path) -> None:
         kubeconfigs.load(path)
     with pytest.raises(Misconfigured, match="cannot be read"):
         kubeconfigs.load(tmp_path / "none")
+    with pytest.raises(Misconfigured, match="does not run in Kubernetes"):
+        kubeconfigs.own(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import ssl
 import tempfile
 from dataclasses import dataclass
@@ -59,14 +58,12 @@ def load(path: Path, name: str | None = None) -> Access:
     return Access(url.rstrip("/"), made, user.get("token"), path.parent / token_file if token_file else None)
 
 
-def own() -> Access:
-    """From inside a cluster."""
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host or not (SERVICE_ACCOUNT / "token").exists():
+def own(folder: Path = SERVICE_ACCOUNT) -> Access:
+    """From inside a cluster: the service account that Kubernetes gives our pod, at the name every cluster has."""
+    if not (folder / "token").exists():
         raise Misconfigured("the control plane does not run in Kubernetes: give the site a kubeconfig")
-    shown = f"[{host}]" if ":" in host else host
-    context = ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt"))
-    return Access(f"https://{shown}:{port}", context, token_file=SERVICE_ACCOUNT / "token")
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    return Access("https://kubernetes.default.svc", context, token_file=folder / "token")
 
 
 def _named(config: dict[str, Any], plural: str, singular: str, name: Any, path: Path) -> dict[str, Any]:
