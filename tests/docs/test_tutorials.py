@@ -105,7 +105,7 @@ def missing_line(expected: list[str], written: str) -> str | None:
     return None
 
 
-def try_page(page: Path, folder: Path) -> str:
+def try_page(page: Path, folder: Path, patience: float = PATIENCE) -> str:
     """Do what the page says in a folder of its own; what was written, with the marks of `script`."""
     work, home = folder / "work", folder / "home"
     shutil.copytree(DOCS.parent / "examples", work / "examples")
@@ -122,6 +122,8 @@ def try_page(page: Path, folder: Path) -> str:
             "DATA": str(server.data),
             "KUBECONFIG": str(server.data / "kubeconfig"),
         }
+        if "PYTHONPATH" in os.environ:  # another working copy than the one that is installed
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
         done = subprocess.run(
             ["bash", "-c", script(list(steps(page.read_text())))],
             cwd=work,
@@ -130,7 +132,7 @@ def try_page(page: Path, folder: Path) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=patience,
         )
     return done.stdout
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.errors import Misconfigured
-
-LONGEST = 70
-"""Characters of the folder's path: a Unix socket below it must stay under 108."""
 NUMBERS = 250
 IMAGE = "localhost/isthmus-lab:1"
 """What pods run that name no image: a shell, the usual small programs and nothing else."""
@@ -16,6 +12,8 @@ PAUSE = "localhost/isthmus-pause:1"
 BOARD = "isthmus.dev/akida"
 """The extended resource of which the first node has one."""
 SERVICES = "10.96.0.0/16"
+SOCKET = "/run/containerd.sock"
+"""Of the runtime, inside its node, where /run is the node's own; so the lab's folder may have a long path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,6 @@ class Place:
     def of(cls, folder: Path) -> Place:
         """The lab in a folder, set up or not."""
         root = folder.absolute()
-        if len(str(root)) > LONGEST:
-            raise Misconfigured(f"{root} is too long for the sockets below it; choose one of {LONGEST} characters.")
         try:
             return cls(root, int((root / "number").read_text()))
         except (FileNotFoundError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .layout import PAUSE, Place
+from .layout import PAUSE, SOCKET, Place
 
 NAMESPACE = "isthmus"
 USER = "isthmus"
@@ -18,7 +18,7 @@ version = 2
 root = "{folder}/containerd"
 state = "/run/containerd-state"
 [grpc]
-  address = "{folder}/containerd.sock"
+  address = "{SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE}"

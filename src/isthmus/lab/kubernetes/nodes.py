@@ -20,14 +20,14 @@ from isthmus.lab import processes
 
 from . import manifests
 from .control_plane import ControlPlane, last_lines, version
-from .layout import Place
+from .layout import SOCKET, Place
 
 CGROUPS = Path("/sys/fs/cgroup")
 KUBELET = Path("/var/lib/kubelet")
-"""Where every kubelet looks for device plugins, whatever it is told."""
+"""Where every kubelet looks for device plugins, whatever it is told; here all of it is the node's own folder."""
 # The holder keeps the mount namespace until containerd and the kubelet are in it.
 _HOLDER = """\
-mount --bind "$1/run" /run && mount --bind "$1/log" /var/log && mount --bind "$1/kubelet-plugins" /var/lib/kubelet &&
+mount --bind "$1/run" /run && mount --bind "$1/log" /var/log && mount --bind "$1/kubelet" /var/lib/kubelet &&
 : >"$1/held" && exec sleep 2147483647
 """
 
@@ -88,11 +88,11 @@ class LabNode:
         return ["nsenter", f"--target={holder}", "--mount", "--net", "--uts"]
 
     def _kubelet(self) -> list[str]:
-        endpoint = f"unix://{self.folder}/containerd.sock"
+        endpoint = f"unix://{SOCKET}"
         words = [
             str(self._binaries / "kubelet"), f"--config={self.folder}/kubelet.yaml",
             f"--kubeconfig={self.folder}/kubeconfig", f"--hostname-override={self.name}", f"--node-ip={self.address}",
-            f"--container-runtime-endpoint={endpoint}", f"--root-dir={self.folder}/kubelet",
+            f"--container-runtime-endpoint={endpoint}", f"--root-dir={KUBELET}",
             f"--cert-dir={self.folder}/certificates", "--oom-score-adj=0",
         ]  # fmt: skip
         return [*words, "--container-runtime=remote"] if version(self._binaries) < (1, 24) else words
@@ -106,16 +106,16 @@ class LabNode:
         return self._place.log(f"{program}-{self.name}")
 
     def _load(self, image: Path) -> None:
-        words = ("ctr", "--address", f"{self.folder}/containerd.sock", "--namespace", "k8s.io")
+        words = (*self._inside(), "ctr", "--address", SOCKET, "--namespace", "k8s.io")
         call = processes.call
         if not processes.wait(lambda: call(self._place, *words, "version", check=False).returncode == 0, 60):
             raise Misconfigured(f"containerd of {self.name} does not answer: {last_lines(self._log('containerd'))}")
-        call(self._place, *self._inside(), *words, "images", "import", str(image))
+        call(self._place, *words, "images", "import", str(image))
 
     # Making and removing
 
     def _make_folders(self) -> None:
-        for name in ("run", "log", "kubelet-plugins", "kubelet", "cni", "certificates"):
+        for name in ("run", "log", "kubelet", "cni", "certificates"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "run" / "netns").mkdir(exist_ok=True)
         (self.folder / "held").unlink(missing_ok=True)
