@@ -18,6 +18,9 @@ def anyio_backend() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Kubernetes come last: on a new machine its programs are being built meanwhile."""
     items.sort(key=lambda item: item.get_closest_marker("kubernetes") is not None)
+    for item in items:
+        if item.get_closest_marker("kubernetes") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))  # the first of them also starts a cluster
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

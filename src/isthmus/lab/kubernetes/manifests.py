@@ -84,10 +84,7 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
     ]
-    cluster = [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
-        {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["list"]},
-    ]
+    cluster = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "isthmus-site"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
