@@ -10,7 +10,7 @@ SHELL := /bin/bash
 # Many tests wait for a real server: more of them than cores may run at once.
 WORKERS ?= 3
 
-.PHONY: help up down test check format lint types layers unit system bench docs screenshots clean
+.PHONY: help up down test check format lint types layers unit system programs bench docs screenshots clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,7 +22,7 @@ up: $(VENV)/.up  ## start Isthmus here, in the background, and say how to use it
 down: $(VENV)/.up  ## stop it; jobs go on
 	@$(BIN)/isthmus down
 
-test: system $(STAMP) check unit  ## install what is needed and run every check
+test: system $(STAMP) programs check unit  ## install what is needed and run every check
 
 check: format lint types layers  ## format, lint, types, layers
 
@@ -46,6 +46,10 @@ docs: $(STAMP)  ## write the generated pages of docs/
 
 screenshots: system $(STAMP)  ## take docs/images/console-*.png in a real browser
 	$(BIN)/python docs/screenshots.py
+
+# Built once per machine, in about five minutes, while the other checks run; the tests that need them wait.
+programs: $(STAMP)  ## Kubernetes' own programs, in the background
+	@nice $(BIN)/isthmus lab binaries >$(VENV)/kubernetes.log 2>&1 </dev/null &
 
 system:  ## Debian packages that the tests use
 	@$(SHELL) .ci/system-packages

@@ -11,11 +11,11 @@ from typing import Any
 import kr8s
 import pytest
 from kr8s.asyncio.objects import new_class
-from kubernetes import client as k8s
-from kubernetes import dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
 from isthmus.testing.kubectl import write_kubeconfig
+from kubernetes import client as k8s
+from kubernetes import dynamic, watch
 
 pytestmark = [
     pytest.mark.real,

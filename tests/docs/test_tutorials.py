@@ -28,7 +28,9 @@ import pytest
 from isthmus.testing.servers import running_server
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted([*DOCS.glob("tutorials/*.md"), *DOCS.glob("howto/*.md")])
+KUBERNETES = DOCS / "howto" / "kubernetes.md"
+"""Tried last and alone: it needs programs that a new machine builds first."""
+PAGES = sorted({*DOCS.glob("tutorials/*.md"), *DOCS.glob("howto/*.md")} - {KUBERNETES})
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"Save this as `([^`]+)`[^`]*\Z")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -103,7 +105,7 @@ def missing_line(expected: list[str], written: str) -> str | None:
     return None
 
 
-def try_page(page: Path, folder: Path) -> str:
+def try_page(page: Path, folder: Path, patience: float = PATIENCE) -> str:
     """Do what the page says in a folder of its own; what was written, with the marks of `script`."""
     work, home = folder / "work", folder / "home"
     shutil.copytree(DOCS.parent / "examples", work / "examples")
@@ -114,11 +116,14 @@ def try_page(page: Path, folder: Path) -> str:
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "COLUMNS": "120",
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             "ISTHMUS_URL": server.url,
             "ISTHMUS_TOKEN": server.token,
             "DATA": str(server.data),
             "KUBECONFIG": str(server.data / "kubeconfig"),
         }
+        if "PYTHONPATH" in os.environ:  # another working copy than the one that is installed
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
         done = subprocess.run(
             ["bash", "-c", script(list(steps(page.read_text())))],
             cwd=work,
@@ -127,7 +132,7 @@ def try_page(page: Path, folder: Path) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=patience,
         )
     return done.stdout
 
@@ -146,7 +151,10 @@ def tried(
 @pytest.mark.real
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(page: Path, tried: dict[Path, Future[str]]) -> None:
-    rest = tried[page].result()
+    check_page(page, tried[page].result())
+
+
+def check_page(page: Path, rest: str) -> None:
     for number, step in enumerate(steps(page.read_text())):
         written, mark, rest = rest.partition(f"\n{MARK} {number} ")
         assert mark, f"{page.name}: the shell ended in {step}\n{written}"

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import Invalid, Misconfigured
-from isthmus.lab.slurm import packages, processes
+from isthmus.lab import processes
+from isthmus.lab.slurm import packages
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings, NodeSpec
 from isthmus.testing.servers import eventually

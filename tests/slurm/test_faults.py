@@ -21,7 +21,7 @@ from isthmus.engines.slurm.facts import SlurmJob
 from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.errors import SiteUnavailable
-from isthmus.lab.slurm import processes
+from isthmus.lab import processes
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,9 +17,12 @@ from .options import Format, Output, Token, Url, client_for, format_of
 from .tables import write
 
 if TYPE_CHECKING:
+    from isthmus.lab.kubernetes.cluster import KubernetesLab
+    from isthmus.lab.kubernetes.cluster import LabStatus as KubernetesStatus
+    from isthmus.lab.slurm.cluster import LabStatus as SlurmStatus
     from isthmus.lab.slurm.cluster import SlurmLab
 
-app = group("A real Slurm cluster on this machine, for trying things out. Needs root.")
+app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
 
 DEFAULT_FOLDER = Path("/var/lib/isthmus-lab")
 Data = Annotated[
@@ -27,17 +30,29 @@ Data = Annotated[
 ]
 
 
+Binaries = Annotated[
+    Path | None, typer.Option("--binaries", help="Folder of Kubernetes' programs; none means PATH, cache, or get them.")
+]
+
+
 @app.command("up")
 def up(
     slurm: Annotated[int | None, typer.Option(min=1, max=200, metavar="N", help="A Slurm cluster of N nodes.")] = None,
-    accounting: Annotated[bool, typer.Option("--accounting", help="With slurmdbd on MariaDB.")] = False,
-    energy: Annotated[bool, typer.Option("--energy", help="With an energy counter on every node.")] = False,
-    name: Annotated[str, typer.Option(help="Name of the site that it becomes.")] = "lab",
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="A Kubernetes cluster.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, max=50, metavar="N", help="Nodes of the Kubernetes cluster.")] = 1,
+    accounting: Annotated[bool, typer.Option("--accounting", help="Slurm: with slurmdbd on MariaDB.")] = False,
+    energy: Annotated[bool, typer.Option("--energy", help="Slurm: with an energy counter on every node.")] = False,
+    binaries: Binaries = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", help="Kubernetes: start nothing, use the cluster that this names.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Kubernetes: image of jobs that name none.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the site; lab, or lab-kubernetes, unless given.")] = None,
     data: Data = DEFAULT_FOLDER,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Start a cluster, or what is missing of it. The first node has a board (akida), the second a GPU.
+    """Start a cluster, or what is missing of it. The first node has a board (akida), Slurm's second a GPU.
 
     Where a server is known (`isthmus up` on this machine, or a login), the cluster becomes one of its sites.
 
@@ -45,23 +60,81 @@ def up(
     Examples:
       isthmus lab up --slurm 4
       isthmus lab up --slurm 8 --accounting --energy --data ./lab
+      isthmus lab up --kubernetes --nodes 2
+      isthmus lab up --kubernetes --kubeconfig ~/.kube/config --image python:3.12
     """
-    if slurm is None:
-        raise Invalid("say what to start, such as --slurm 4 for a Slurm cluster of four nodes")
-    from isthmus.lab.slurm.layout import LabSettings
+    if slurm is None and not kubernetes:
+        raise Invalid("say what to start, such as --slurm 4 for a Slurm cluster of four nodes, or --kubernetes")
+    if slurm is not None:
+        _up_slurm(slurm, accounting, energy, name or "lab", data, url, token)
+    if kubernetes:
+        chosen = name if name and slurm is None else "lab-kubernetes"
+        _up_kubernetes(nodes, binaries, kubeconfig, image, chosen, data, url, token)
 
-    lab = _lab(data)
+
+def _up_slurm(
+    slurm: int, accounting: bool, energy: bool, name: str, data: Path, url: str | None, token: str | None
+) -> None:
+    from isthmus.lab.slurm.layout import LabSettings
+    from isthmus.lab.slurm.registering import manifests
+
+    lab = _slurm(data)
     wanted = LabSettings(accounting=accounting, energy=energy) if accounting or energy or not lab.place.exists else None
     begin = time.monotonic()
     lab.up(slurm, wanted)
     say(f"Slurm is up with {len(lab.status().nodes)} nodes after {time.monotonic() - begin:.1f} s")
-    known = _register(lab, name, url, token)
+    known = _register(manifests(lab.place, name), name, url, token)
     sys.stdout.write(
         f"  use it      export SLURM_CONF={lab.place.conf}; sinfo\n"
         f"  slurmrestd  {lab.place.rest_url}\n"
         + (f"  try         isthmus run --site {name} --device akida -- hostname\n" if known else "")
         + f"  stop        isthmus lab down{_data_option(data)}\n"
     )
+
+
+def _up_kubernetes(
+    nodes: int,
+    binaries: Path | None,
+    kubeconfig: Path | None,
+    image: str | None,
+    name: str,
+    data: Path,
+    url: str | None,
+    token: str | None,
+) -> None:
+    from isthmus.lab.kubernetes.layout import IMAGE
+    from isthmus.lab.kubernetes.registering import manifests
+
+    if kubeconfig is not None:
+        if image is None:
+            raise Invalid("say with --image what jobs run that name no image, such as --image python:3.12")
+        if not _register(manifests(kubeconfig.absolute(), name, image=image, lab=False), name, url, token):
+            raise typer.Exit(1)
+        return
+    lab = _kubernetes(data, binaries)
+    begin = time.monotonic()
+    lab.up(nodes)
+    say(f"Kubernetes is up with {len(lab.status().nodes)} nodes after {time.monotonic() - begin:.1f} s")
+    made = manifests(lab.place.site_kubeconfig, name, image=image or IMAGE)
+    known = _register(made, name, url, token)
+    sys.stdout.write(
+        f"  use it      export KUBECONFIG={lab.place.kubeconfig}; kubectl get nodes\n"
+        + (f"  try         isthmus run --site {name} --device akida -- hostname\n" if known else "")
+        + f"  stop        isthmus lab down{_data_option(data)}\n"
+    )
+
+
+@app.command("binaries")
+def binaries(folder: Binaries = None) -> None:
+    """Find the programs of Kubernetes, or download or build them into the cache; prints the folder.
+
+    \b
+    Example:
+      isthmus lab binaries
+    """
+    from isthmus.lab.kubernetes.binaries import ensure
+
+    sys.stdout.write(f"{ensure(folder)}\n")
 
 
 @app.command("down")
@@ -75,11 +148,12 @@ def down(
     Example:
       isthmus lab down --erase
     """
-    lab = _lab(data)
-    if not lab.place.exists:
+    labs = [lab for lab in (_slurm(data), _kubernetes(data)) if lab.place.exists]
+    if not labs:
         say(f"there is no lab in {data}")
         return
-    lab.down(erase=erase)
+    for lab in labs:
+        lab.down(erase=erase)
     say("stopped; nothing of it runs any more" if not erase else "stopped and removed")
 
 
@@ -91,32 +165,35 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
     Example:
       isthmus lab status
     """
-    found = _lab(data).status()
-    told = {
+    slurm, kubernetes = _slurm(data).status(), _kubernetes(data).status()
+    told = {**_told(slurm), "kubernetes": _told(kubernetes)}
+    if (form := format_of(output)) in (Format.JSON, Format.YAML):
+        write(told, form)
+        return
+    for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes)):
+        if not found.running:
+            sys.stdout.write(f"no {label} runs from {found.folder}\n")
+            continue
+        daemons = ", ".join(f"{name} ({pid})" for name, pid in found.daemons.items())
+        sys.stdout.write(f"{label}\ndaemons  {daemons}\n")
+        for name, state in found.nodes.items():
+            sys.stdout.write(f"node     {name}  {state}\n")
+
+
+def _told(found: SlurmStatus | KubernetesStatus) -> dict[str, Any]:
+    return {
         "folder": str(found.folder),
         "running": found.running,
         "daemons": found.daemons,
         "nodes": found.nodes,
     }
-    if (form := format_of(output)) in (Format.JSON, Format.YAML):
-        write(told, form)
-        return
-    if not found.running:
-        sys.stdout.write(f"no Slurm runs from {found.folder}\n")
-        return
-    daemons = ", ".join(f"{name} ({pid})" for name, pid in found.daemons.items())
-    sys.stdout.write(f"daemons  {daemons}\n")
-    for name, state in found.nodes.items():
-        sys.stdout.write(f"node     {name}  {state}\n")
 
 
-def _register(lab: SlurmLab, name: str, url: str | None, token: str | None) -> bool:
+def _register(manifests: list[dict[str, Any]], name: str, url: str | None, token: str | None) -> bool:
     """Make the lab a site of the server that is known; whether it is one."""
-    from isthmus.lab.slurm.registering import manifests
-
     try:
         with client_for(url, token) as client:
-            for obj in manifests(lab.place, name):
+            for obj in manifests:
                 client.apply(obj)
     except (Misconfigured, Unavailable) as error:
         say(f"not registered as a site: {error.message}")
@@ -125,10 +202,16 @@ def _register(lab: SlurmLab, name: str, url: str | None, token: str | None) -> b
     return True
 
 
-def _lab(data: Path) -> SlurmLab:
+def _slurm(data: Path) -> SlurmLab:
     from isthmus.lab.slurm.cluster import SlurmLab
 
     return SlurmLab(data / "slurm")
+
+
+def _kubernetes(data: Path, binaries: Path | None = None) -> KubernetesLab:
+    from isthmus.lab.kubernetes.cluster import KubernetesLab
+
+    return KubernetesLab(data / "kubernetes", binaries)
 
 
 def _data_option(data: Path) -> str:

@@ -117,6 +117,8 @@ class Run:
     devices: Mapping[str, int] = field(default_factory=dict)
     priority: int = 0
     account: Account = field(default_factory=Account)
+    keeps_files: bool = True
+    """Whether files may be collected after the end; engines without a shared file system hold the folder for that."""
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     """What only a Slurm engine reads."""
     after: tuple[After, ...] = ()

@@ -41,6 +41,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         devices=devices,
         priority=spec.priority,
         account=_account(tenant),
+        keeps_files=bool(spec.outputs),
         slurm=spec.slurm or SlurmOptions(),
         after=after,
         array=_part(job, int(index), array) if index is not None and array is not None else None,
@@ -58,5 +59,5 @@ def _account(tenant: Tenant | None) -> Account:
     if tenant is None:
         return Account()
     if tenant.spec.local_account and tenant.spec.local_account.user:
-        return Account(user=tenant.spec.local_account.user)
+        return Account(user=tenant.spec.local_account.user, uid=tenant.status.uid_number)
     return Account(uid=tenant.status.uid_number)

@@ -146,13 +146,42 @@ class Prices(Model):
         return prices
 
 
+class KubernetesPriority(Model):
+    """From which priority of a job on which PriorityClass is asked for."""
+
+    priority: int = Field(ge=-1_000_000, le=1_000_000, description="jobs of at least this priority")
+    name: ShortName = Field(description="a PriorityClass of the cluster")
+
+
+class KubernetesSite(Model):
+    """A Kubernetes cluster, and how it is used."""
+
+    kubeconfig: str | None = Field(
+        default=None, max_length=4096, description="file on the control plane; none means its own service account"
+    )
+    context: str | None = Field(default=None, max_length=253, description="none means the kubeconfig's current one")
+    namespace: ShortName = Field(default="isthmus", description="where pods and Jobs are made; it must exist")
+    image: str | None = Field(default=None, max_length=512, description="for jobs that name none; needs /bin/sh")
+    helper_image: str | None = Field(
+        default=None, max_length=512, description="sh and tar: brings files in and out; none means image"
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pull_secrets: list[ShortName] = Field(default_factory=list, max_length=16)
+    uid: int = Field(default=65534, ge=1, le=2**31 - 1, description="for tenants that have no number of their own")
+    runtime_class: str | None = Field(default=None, max_length=253)
+    node_selector: dict[str, str] = Field(default_factory=dict, description="labels of the nodes to use")
+    priority_classes: list[KubernetesPriority] = Field(default_factory=list, max_length=64)
+    start_timeout: Duration = Field(default="2m", description="how long an image may fail to be pulled")
+
+
 class SiteSpec(Model):
     """What is wanted."""
 
-    driver: ShortName = Field(description="local or slurm")
+    driver: ShortName = Field(description="local, slurm or kubernetes")
     enabled: bool = Field(default=True, description="false: takes no new work")
     local: LocalSite | None = None
     slurm: SlurmSite | None = None
+    kubernetes: KubernetesSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
     prices: Prices | None = Field(default=None, description="per hour; jobs with deadlines go where it costs least")
     probe_interval: Duration = "30s"
@@ -162,6 +191,8 @@ class SiteSpec(Model):
     def _section(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("driver") == "local" and data.get("local") is None:
             return {**data, "local": {}}
+        if isinstance(data, dict) and data.get("driver") == "kubernetes" and data.get("kubernetes") is None:
+            return {**data, "kubernetes": {}}
         if isinstance(data, dict) and data.get("driver") == "slurm" and data.get("slurm") is None:
             raise ValueError("driver slurm needs the section slurm, with at least a folder")
         return data

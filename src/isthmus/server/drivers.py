@@ -14,7 +14,7 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
-from isthmus.resources.sites import LocalSite, Site, SlurmRest, SlurmSsh
+from isthmus.resources.sites import KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
 
@@ -79,7 +79,33 @@ def _rest(spec: SlurmRest) -> RestSettings:
     return RestSettings(url=spec.url, user=spec.user, key_file=key, token_file=spec.token_file)
 
 
-DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm}
+def kubernetes(site: Site, settings: ServerSettings) -> Engine:
+    """A Kubernetes cluster."""
+    from isthmus.engines.kubernetes.driver import KubernetesEngine  # a platform without Kubernetes need not load it
+    from isthmus.engines.kubernetes.settings import KubernetesSettings
+
+    spec = site.spec.kubernetes or KubernetesSite()
+    return KubernetesEngine(
+        KubernetesSettings(
+            folder=settings.sites / site.name,
+            site=site.uid,
+            kubeconfig=Path(spec.kubeconfig) if spec.kubeconfig else None,
+            context=spec.context,
+            namespace=spec.namespace,
+            image=spec.image,
+            helper_image=spec.helper_image,
+            pull_policy=spec.pull_policy,
+            pull_secrets=tuple(spec.pull_secrets),
+            uid=spec.uid,
+            runtime_class=spec.runtime_class,
+            node_selector=spec.node_selector,
+            priority_classes={entry.priority: entry.name for entry in spec.priority_classes},
+            start_seconds=parse_duration(spec.start_timeout),
+        )
+    )
+
+
+DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}
 
 
 class Drivers:

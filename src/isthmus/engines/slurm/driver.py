@@ -27,6 +27,7 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
+from isthmus.engines.news import News
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass, Meter
 
@@ -41,7 +42,7 @@ from .records import Record
 from .sampler import SAMPLER
 from .settings import SlurmSettings
 from .settling import Known, Settler
-from .watching import News, Picture, Watcher
+from .watching import Picture, Watcher
 
 log = logging.getLogger(__name__)
 

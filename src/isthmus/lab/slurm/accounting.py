@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
+from isthmus.lab import processes
 
-from . import processes
 from .config import slurmdbd_conf
 from .layout import Place
 

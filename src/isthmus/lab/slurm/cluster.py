@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isthmus.errors import Invalid, Misconfigured
+from isthmus.lab import processes
 
-from . import accounting, config, packages, processes
+from . import accounting, config, packages
 from .backup import NAME as BACKUP
 from .backup import Backup
 from .layout import NUMBERS, LabSettings, NodeSpec, Place

@@ -79,6 +79,11 @@ class Place:
         return self.root / "slurm.conf"
 
     @property
+    def mark(self) -> tuple[str, str]:
+        """What tells the lab's processes from others."""
+        return "SLURM_CONF", str(self.conf)
+
+    @property
     def shared(self) -> Path:
         """The file system that all nodes see."""
         return self.root / "shared"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
+from isthmus.lab import processes
 
-from . import processes
 from .layout import Place
 
 _NAME = "sshd"

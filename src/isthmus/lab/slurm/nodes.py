@@ -10,8 +10,8 @@ import stat
 from pathlib import Path
 
 from isthmus.errors import Invalid, Misconfigured
+from isthmus.lab import processes
 
-from . import processes
 from .config import gres_conf, gres_units
 from .layout import LabSettings, NodeSpec, Place
 

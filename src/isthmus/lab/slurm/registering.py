@@ -43,5 +43,6 @@ def _device(name: str, vendor: str, architecture: str, gres: str, *, busy: float
             "architecture": architecture,
             "power": {"idleWatts": busy / 10, "busyWatts": busy},
             "slurm": {"gres": gres},
+            "kubernetes": {"resource": f"isthmus.dev/{name}"},
         },
     }

@@ -1,4 +1,4 @@
-"""The processes of a lab: told from all others by the slurm.conf in their environment, or by their namespace.
+"""The processes of a lab: told from all others by the mark in their environment, or by their namespace.
 
 A process id in a file proves nothing, because ids are used again. The environment of a process does.
 """
@@ -12,22 +12,38 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from isthmus.errors import Misconfigured
-
-from .layout import Place
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROC = Path("/proc")
 
 
-def environment(place: Place, more: Mapping[str, str] | None = None) -> dict[str, str]:
+class Home(Protocol):
+    """Where a lab lives, as far as its processes are concerned."""
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """The variable, and its value, that every process of the lab and no other has in its environment."""
+        ...
+
+    def log(self, name: str) -> Path:
+        """Where a daemon writes its log."""
+        ...
+
+    def pid_file(self, name: str) -> Path:
+        """Where the process id of a daemon is kept."""
+        ...
+
+
+def environment(place: Home, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """What every program of the lab is given."""
-    return {"PATH": PATH, "LC_ALL": "C", "SLURM_CONF": str(place.conf), **(more or {})}
+    return {"PATH": PATH, "LC_ALL": "C", place.mark[0]: place.mark[1], **(more or {})}
 
 
 def call(
-    place: Place, *words: str, check: bool = True, more: Mapping[str, str] | None = None, seconds: float = 60
+    place: Home, *words: str, check: bool = True, more: Mapping[str, str] | None = None, seconds: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; raises Misconfigured with what it said."""
     try:
@@ -49,7 +65,7 @@ def call(
     return done
 
 
-def spawn(place: Place, name: str, words: Sequence[str], more: Mapping[str, str] | None = None, **options: int) -> None:
+def spawn(place: Home, name: str, words: Sequence[str], more: Mapping[str, str] | None = None, **options: int) -> None:
     """Start a program that stays in the foreground, as a daemon of ours."""
     with place.log(name).open("ab") as log:
         child = subprocess.Popen(
@@ -65,7 +81,7 @@ def spawn(place: Place, name: str, words: Sequence[str], more: Mapping[str, str]
     child.returncode = 0  # it outlives us on purpose: nobody waits for it, and nobody shall be warned
 
 
-def pid_of(place: Place, name: str) -> int | None:
+def pid_of(place: Home, name: str) -> int | None:
     """The process of a daemon, if it lives and is this lab's."""
     try:
         pid = int(place.pid_file(name).read_text())
@@ -74,10 +90,10 @@ def pid_of(place: Place, name: str) -> int | None:
     return pid if _is_ours(place, pid) else None
 
 
-def _is_ours(place: Place, pid: int) -> bool:
+def _is_ours(place: Home, pid: int) -> bool:
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")  # empty for a zombie
-        if f"SLURM_CONF={place.conf}".encode() in variables:
+        if "=".join(place.mark).encode() in variables:
             return True
         # sshd writes its title over its environment; the title names its configuration.
         return f"-f {place.root}/ssh/config".encode() in (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[0]
@@ -85,7 +101,7 @@ def _is_ours(place: Place, pid: int) -> bool:
         return False
 
 
-def stop(place: Place, name: str, patience: float = 20) -> None:
+def stop(place: Home, name: str, patience: float = 20) -> None:
     """End a daemon, at last by force."""
     if (pid := pid_of(place, name)) is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -97,14 +113,14 @@ def stop(place: Place, name: str, patience: float = 20) -> None:
     place.pid_file(name).unlink(missing_ok=True)
 
 
-def _gone(place: Place, pid: int) -> bool:
+def _gone(place: Home, pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     return not _is_ours(place, pid)
 
 
-def all_of(place: Place) -> list[int]:
-    """Every process that was started with this lab's slurm.conf, but for ourselves."""
+def all_of(place: Home) -> list[int]:
+    """Every process that was started with this lab's mark, but for ourselves."""
     found = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
     return [pid for pid in found if pid != os.getpid() and _is_ours(place, pid)]
 

@@ -1,0 +1,412 @@
+"""The Kubernetes engine: the contract, put together from its parts.
+
+Readers are served from memory, which one watch keeps fresh. Only submitting, cancelling and collecting reach the
+cluster at once. What takes time (files on their way in, a log's last bytes) is done by tasks of the run it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+from isthmus._kit.crashpoints import reach
+from isthmus.engines.base import Capabilities, FileSink, FileSource, Inventory, Observation, Run, Stream
+from isthmus.engines.metering import Power
+from isthmus.engines.news import News
+from isthmus.errors import AlreadyExists, EngineRefused, IsthmusError, Misconfigured, NotFound, SiteUnavailable
+from isthmus.resources.deviceclasses import DeviceClass, KubernetesDevice
+
+from . import inventories, kubeconfigs, parsing, pods, records, wrapping
+from .client import KubernetesClient
+from .executing import execute
+from .logs import Logs
+from .parsing import Pod
+from .settings import KubernetesSettings
+from .settling import Known, Settler
+from .staging import Staging
+from .watching import Watcher
+
+log = logging.getLogger(__name__)
+
+
+class KubernetesEngine:
+    """Runs jobs as pods of a Kubernetes cluster."""
+
+    capabilities = Capabilities(queues=True, images=True)
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
+        access = kubeconfigs.load(settings.kubeconfig, settings.context) if settings.kubeconfig else kubeconfigs.own()
+        self.client = KubernetesClient(access, settings.request_seconds)
+        self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
+        self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"
+        self._selector = f"{pods.SITE}={settings.site}"
+        self._known: dict[str, Known] = {}
+        self._devices: dict[str, KubernetesDevice] = {}
+        self._logs = Logs(self.client, settings.folder / "logs")
+        self._staging = Staging(self.client, settings.folder / "staging", settings.max_output_bytes)
+        self._settler = Settler(self.client, self._logs, self._pods, self._jobs)
+        self._watcher = Watcher(
+            self.client, self._pods, self._selector, settings.watch_seconds,
+            listed=self._on_list, changed=self._on_change,
+        )  # fmt: skip
+        self._news = News()
+        self._forgotten: set[str] = set()
+        """Removed by us, and perhaps not yet gone: what is heard of them is no news."""
+        self._submitting: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Connect, and find the runs that were started earlier."""
+        told = await self.client.get("/version")
+        if inventories.version_of(told) < inventories.OLDEST:
+            raise Misconfigured(f"this cluster is {told.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
+        await self._logs.open()
+        await self._staging.open()
+        jobs, _ = await self.client.list_all(self._jobs, self._selector)
+        for obj in jobs:
+            self._remember(obj)
+        await self._watcher.open()
+
+    def _remember(self, obj: dict[str, Any]) -> None:
+        """A run, by its Job."""
+        notes = obj["metadata"].get("annotations") or {}
+        run_id = obj["metadata"]["labels"].get(pods.RUN, "")
+        if not pods.RUN_ID.fullmatch(run_id):
+            return
+        known = self._known.setdefault(run_id, Known(run_id, self._engine_id(run_id)))
+        known.has_job, known.cancelled = True, pods.CANCELLED in notes
+        if pods.FINAL in notes:
+            known.final = records.load(notes[pods.FINAL])
+
+    async def close(self) -> None:
+        """Let go. Runs go on."""
+        await self._watcher.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._logs.close()
+        self._news.close()
+        await self.client.close()
+
+    async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
+        """The nodes; the classes are remembered for later runs."""
+        self._devices = {c.name: c.spec.kubernetes for c in classes if c.spec.kubernetes is not None}
+        power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
+        self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
+        told = await self.client.get("/version")
+        nodes, _ = await self.client.list_all("/api/v1/nodes", "")
+        return inventories.inventory(told, nodes, self._devices)
+
+    # Submitting
+
+    def check(self, run: Run) -> None:
+        """Refuse what can never work here."""
+        if not pods.RUN_ID.fullmatch(run.id):
+            raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
+        if run.image is None and self._settings.image is None:
+            raise EngineRefused("This site has no default image. Name one with image, or choose another site.")
+        if not run.command and run.script is None:
+            raise EngineRefused("There is neither a command nor a script to run.")
+        if run.nodes > 1:
+            raise EngineRefused("A run on Kubernetes is one pod on one node; ask for one node, or choose another site.")
+        for name in run.devices:
+            if name not in self._devices:
+                raise EngineRefused(f"Device class {name} does not say how Kubernetes asks for it (spec.kubernetes).")
+        pods.pod(run, self._settings, self._devices, stage=False)
+
+    async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
+        """Create the pod and its Job, or find them if they were created before."""
+        lock = self._submitting.setdefault(run.id, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._submit(run, files)
+        finally:
+            if not lock.locked():
+                self._submitting.pop(run.id, None)
+
+    async def _submit(self, run: Run, files: FileSource | None) -> Observation:
+        known = self._known.get(run.id)
+        if known is None or (known.pod is None and known.final is None and not known.gone):
+            self.check(run)
+            staged = files is not None and bool(files.files)
+            if files is not None and staged:
+                await self._staging.pack(run.id, files)
+            reach("submit:begin")
+            obj = pods.pod(run, self._settings, self._devices, stage=staged)
+            known = self._take(run.id, await self._create(self._pods, obj, run.id))
+        reach("submit:created")
+        if not known.has_job and known.final is None:
+            await self._make_job(known)
+        reach("submit:noted")
+        return known.observation()
+
+    async def _create(self, path: str, obj: Any, run_id: str) -> dict[str, Any]:
+        """Make an object of a run, or adopt it; one of the same name that is not the run's is never touched."""
+        made: dict[str, Any]
+        try:
+            made = await self.client.create(path, obj)
+        except AlreadyExists:
+            made = await self.client.get(f"{path}/{pods.name_of(run_id)}")
+            if not pods.is_ours(made, run_id, self._settings.site):
+                raise EngineRefused(
+                    f"{obj['kind']} {pods.name_of(run_id)} in namespace {self._settings.namespace} is not ours; "
+                    "an administrator must remove or rename it."
+                ) from None
+        except NotFound:
+            raise SiteUnavailable(f"the cluster has no namespace {self._settings.namespace}; create it first") from None
+        return made
+
+    async def _make_job(self, known: Known) -> None:
+        if known.pod is not None and known.pod.barred:
+            return
+        try:
+            made = await self._create(self._jobs, pods.job(known.run_id, self._settings), known.run_id)
+        except EngineRefused:
+            self._forgotten.add(known.run_id)
+            self._known.pop(known.run_id, None)
+            await self._delete_pod(known.run_id, 1)
+            raise
+        self._remember(made)
+
+    def _take(self, run_id: str, obj: dict[str, Any]) -> Known:
+        """A pod that the API server told us of just now."""
+        seen = parsing.pod(obj)
+        assert seen is not None
+        known = self._known.setdefault(run_id, Known(run_id, self._engine_id(run_id)))
+        known.since = time.monotonic()
+        if known.pod is None:  # otherwise the watch was quicker, and knows better
+            self._look(known, seen)
+        return known
+
+    def _engine_id(self, run_id: str) -> str:
+        return f"{self._settings.namespace}/{pods.name_of(run_id)}"
+
+    # Watching
+
+    def _on_list(self, found: dict[str, Pod], begun: float) -> None:
+        """All pods at one moment: also tells which are gone."""
+        for seen in found.values():
+            self._on_change("ADDED", seen)
+        there = {seen.run_id for seen in found.values() if not seen.inert}
+        for known in list(self._known.values()):
+            if known.final is None and known.run_id not in there and known.since < begun:
+                self._lose(known)
+
+    def _on_change(self, kind: str, seen: Pod) -> None:
+        if seen.inert or seen.name != pods.name_of(seen.run_id):
+            return  # made by the Job in place of one that was lost: it never runs
+        if seen.run_id in self._forgotten:
+            if kind == "DELETED":
+                self._forgotten.discard(seen.run_id)
+            return
+        known = self._known.setdefault(seen.run_id, Known(seen.run_id, self._engine_id(seen.run_id)))
+        known.since = time.monotonic()
+        self._look(known, seen)
+        if kind == "DELETED" and known.final is None:
+            self._lose(known)
+
+    def _lose(self, known: Known) -> None:
+        known.gone = True
+        self._start(known, "settle", self._settle(known))
+
+    def _look(self, known: Known, seen: Pod) -> None:
+        """Take over what is new of a pod, and start what is to be done about it."""
+        before, known.pod = known.pod, seen
+        if seen.barred and known.final is None:
+            known.final = self._settler.barred(known)
+            self._news.tell({known.run_id})
+        if known.final is not None:
+            return
+        path = f"{self._pods}/{seen.name}"
+        if not known.has_job and not seen.barred and known.run_id not in self._submitting:
+            self._start(known, "job", self._make_job(known))  # a control plane died between the two
+        if known.over:
+            self._start(known, "settle", self._settle(known))
+        elif seen.main.state == "running":
+            self._logs.follow(known.run_id, Stream.STDOUT, path, pods.MAIN)
+            errors = seen.containers.get(pods.ERRORS)
+            if errors is not None and errors.state == "running":
+                self._logs.follow(known.run_id, Stream.STDERR, path, pods.ERRORS)
+        elif (stage := seen.containers.get(pods.STAGE)) is not None and stage.state == "running":
+            self._start(known, "stage", self._stage(known, path))
+        else:
+            self._watch_start(known, seen)
+        if before is None or parsing.going_on(before, "") != parsing.going_on(seen, ""):
+            self._news.tell({known.run_id})
+
+    def _watch_start(self, known: Known, seen: Pod) -> None:
+        """A pod whose image cannot be had is given up, at once or after a while."""
+        told, final = parsing.stuck(seen)
+        if not told:
+            known.stuck_since = None
+            return
+        known.stuck_since = known.stuck_since or time.monotonic()
+        if final or time.monotonic() - known.stuck_since > self._settings.start_seconds:
+            self._start(known, "settle", self._give_up(known, told))
+
+    def _start(self, known: Known, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """A task of a run; one of each name at a time."""
+        running = known.tasks.get(name)
+        if running is not None and not running.done():
+            work.close()
+            return
+        task = asyncio.create_task(_logged(work, known.run_id), name=f"{name}-{known.run_id}")
+        known.tasks[name] = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _settle(self, known: Known, failure: str = "") -> None:
+        await self._settler.until_settled(known, failure)
+        await self._staging.drop(known.run_id)
+        self._logs.wake(known.run_id)
+        self._news.tell({known.run_id})
+
+    async def _give_up(self, known: Known, failure: str) -> None:
+        await self._settle(known, failure)
+        await self._delete_pod(known.run_id, 1)
+
+    async def _stage(self, known: Known, path: str) -> None:
+        """Send the files; a run whose files are not on this machine cannot begin."""
+        if not self._staging.archive(known.run_id).exists():
+            await self._give_up(known, "the files sent along are no longer on the control plane's machine")
+            return
+        while known.final is None and not known.over:
+            try:
+                await self._staging.send(known.run_id, path)
+                return
+            except NotFound:
+                return  # it is over, or begins already
+            except EngineRefused as error:
+                await self._give_up(known, f"its files could not be unpacked: {error.message}")
+            except SiteUnavailable as error:
+                log.warning("files could not be sent", extra={"run": known.run_id, "error": str(error)})
+                await asyncio.sleep(1)
+
+    async def observe(self, run_id: str) -> Observation | None:
+        """What is known of a run; the cluster is asked where the watch is not sure."""
+        known = self._known.get(run_id)
+        if known is not None:
+            return known.observation()
+        if self._watcher.synced or not pods.RUN_ID.fullmatch(run_id):
+            return None
+        try:
+            return self._take(run_id, await self.client.get(f"{self._pods}/{pods.name_of(run_id)}")).observation()
+        except NotFound:
+            return None
+
+    def changes(self) -> AsyncIterator[set[str]]:
+        """Ids of runs that changed, as the watch shows it."""
+        return self._news.subscribe(set(self._known))
+
+    # Ending
+
+    async def cancel(self, run_id: str, *, grace: float = 5.0) -> None:
+        """End the program by a signal inside its pod; a pod that has not begun is deleted, an unknown run barred."""
+        known = self._known.get(run_id)
+        if known is None:
+            if not pods.RUN_ID.fullmatch(run_id):
+                return
+            obj = await self._create(self._pods, pods.bar(run_id, self._settings), run_id)
+            known = self._take(run_id, obj)
+        if known.final is not None:
+            return
+        if not known.cancelled:
+            change = {"metadata": {"annotations": {pods.CANCELLED: "true"}}}
+            if known.has_job:
+                await self.client.patch(f"{self._jobs}/{pods.name_of(run_id)}", change)
+            known.cancelled = True
+        if known.pod is not None and known.pod.main.state == "running":
+            try:
+                path = f"{self._pods}/{known.pod.name}"
+                await execute(self.client, path, pods.MAIN, wrapping.terminate(grace))
+                return
+            except IsthmusError as error:
+                log.info("a run could not be told to end", extra={"run": run_id, "error": str(error)})
+        if not known.over:
+            await self._delete_pod(run_id, max(1, math.ceil(grace)))
+
+    async def _delete_pod(self, run_id: str, grace: int) -> None:
+        path = f"{self._pods}/{pods.name_of(run_id)}"
+        await self.client.delete(path, gracePeriodSeconds=grace)
+
+    async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
+        """Bring back the files that match."""
+        known = await self._find(run_id)
+        if known.final is None:
+            raise EngineRefused(f"Run {run_id} has not ended; its files are collected after the end.")
+        gone = [f"The working folder of run {run_id} is no longer there."]
+        if not patterns or known.tidied:
+            return gone if patterns else []
+        seen = known.pod
+        if seen is None or known.gone or seen.containers.get(pods.FILES, parsing.Container()).state != "running":
+            return gone
+        try:
+            return await self._staging.collect(f"{self._pods}/{seen.name}", patterns, sink)
+        except NotFound:
+            return gone
+
+    async def tidy(self, run_id: str) -> None:
+        """Let the helper of a run that is over end: the node then frees the working folder."""
+        known = self._known.get(run_id)
+        if known is None or known.final is None or known.tidied:
+            return
+        seen = known.pod
+        if seen is not None and not known.gone and pods.FILES in seen.names and seen.phase == "Running":
+            try:
+                await execute(self.client, f"{self._pods}/{seen.name}", pods.FILES, wrapping.release())
+            except (NotFound, EngineRefused) as error:
+                log.info("a helper had ended already", extra={"run": run_id, "error": str(error)})
+        known.tidied = True
+
+    async def forget(self, run_id: str) -> None:
+        """Remove everything of a run that is over."""
+        known = self._known.get(run_id)
+        if known is None or known.final is None:
+            return
+        if known.pod is not None and not known.gone:
+            self._forgotten.add(run_id)
+        if known.has_job:
+            path = f"{self._jobs}/{pods.name_of(run_id)}"
+            await self.client.delete(path, propagationPolicy="Background")
+        if known.pod is not None and not (known.pod.owned or known.gone):
+            await self._delete_pod(run_id, 1)
+        await self._logs.remove(run_id)
+        self._known.pop(run_id, None)
+
+    # Logs
+
+    async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
+        """Part of a log."""
+        await self._find(run_id)
+        return await self._logs.read(run_id, stream, offset, size)
+
+    async def log_size(self, run_id: str, stream: Stream) -> int:
+        """How long a log is now."""
+        await self._find(run_id)
+        return await self._logs.size(run_id, stream)
+
+    async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait for a log to grow or the run to end."""
+        known = await self._find(run_id)
+        if known.final is None:
+            await self._logs.wait(run_id, stream, offset, timeout)
+
+    async def _find(self, run_id: str) -> Known:
+        if run_id not in self._known:
+            await self.observe(run_id)
+        known = self._known.get(run_id)
+        if known is None or (known.pod is not None and known.pod.barred):
+            raise NotFound(f"This site has no run {run_id[:100]!r}.")
+        return known
+
+
+async def _logged(work: Coroutine[Any, Any, None], run_id: str) -> None:
+    try:
+        await work
+    except Exception:  # a task of one run must not end unseen
+        log.exception("a task of a run failed", extra={"run": run_id})

@@ -1,0 +1,78 @@
+"""From what Kubernetes says of its nodes to an inventory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isthmus._kit.quantities import parse_bytes, parse_cpus
+from isthmus.engines.base import Inventory
+from isthmus.resources.deviceclasses import KubernetesDevice
+from isthmus.resources.sites import Capacity, SiteNode
+
+OLDEST = (1, 20)
+
+
+def version_of(told: Mapping[str, Any]) -> tuple[int, int]:
+    """Major and minor number of a server."""
+    digits = ["".join(c for c in str(told.get(name, "0")) if c.isdigit()) or "0" for name in ("major", "minor")]
+    return int(digits[0]), int(digits[1])
+
+
+def inventory(
+    told: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], devices: Mapping[str, KubernetesDevice]
+) -> Inventory:
+    """What the cluster offers. Nodes that are not ready or take no pods are shown, and do not count."""
+    shown = [_node(node, devices) for node in nodes]
+    usable = [node for node in shown if node.state == "Ready"]
+    counts = {name: sum(node.devices.get(name, 0) for node in usable) for name in devices}
+    return Inventory(
+        version=f"Kubernetes {told.get('gitVersion', '')}",
+        capacity=Capacity(
+            cpus=sum(node.cpus for node in usable),
+            memory_bytes=sum(node.memory_bytes for node in usable),
+            devices={name: count for name, count in counts.items() if count},
+        ),
+        nodes=tuple(shown),
+        features={
+            "files": "streamed through the API server",
+            "logs": "copied while they are written",
+            "usage": "read in the pod from its cgroup",
+            "energy": "estimated from power models",
+            "exactly-once": "by the pod's name; a lost pod has no successor",
+        },
+    )
+
+
+def _node(node: Mapping[str, Any], devices: Mapping[str, KubernetesDevice]) -> SiteNode:
+    metadata, status = node["metadata"], node.get("status") or {}
+    free = status.get("allocatable") or {}
+    labels = metadata.get("labels") or {}
+    return SiteNode(
+        name=metadata["name"],
+        state=state_of(node),
+        cpus=parse_cpus(free.get("cpu", "0")) / 1000 if free.get("cpu", "0") != "0" else 0,
+        memory_bytes=parse_bytes(free["memory"]) if free.get("memory", "0") != "0" else 0,
+        devices={name: count for name, wish in devices.items() if (count := _units(wish, free, labels))},
+        features=sorted(key for key in labels if "kubernetes.io/" not in key),
+    )
+
+
+def _units(wish: KubernetesDevice, free: Mapping[str, str], labels: Mapping[str, str]) -> int:
+    """How many units a node has; a class known by labels alone counts one for each node."""
+    if any(labels.get(key) != value for key, value in wish.node_labels.items()):
+        return 0
+    if wish.resource:
+        return int(free.get(wish.resource, "0"))
+    return 1 if wish.node_labels else 0
+
+
+def state_of(node: Mapping[str, Any]) -> str:
+    """One word for people."""
+    conditions = {c["type"]: c["status"] for c in (node.get("status") or {}).get("conditions") or ()}
+    if conditions.get("Ready") != "True":
+        return "Down"
+    if (node.get("spec") or {}).get("unschedulable"):
+        return "Drained"
+    pressed = [name for name in ("MemoryPressure", "DiskPressure", "PIDPressure") if conditions.get(name) == "True"]
+    return pressed[0] if pressed else "Ready"

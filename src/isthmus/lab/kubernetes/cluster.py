@@ -1,0 +1,227 @@
+"""The whole lab: up, down, and what may be done to it meanwhile.
+
+`up` is idempotent: it starts what does not run and leaves the rest alone. `down` ends every process that carries the
+lab's mark, removes links, mounts and cgroups, puts back what kubelets changed on the machine, and keeps the files, so
+that the next `up` finds the cluster again; with `erase` it removes the files too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from isthmus.errors import IsthmusError, Misconfigured
+from isthmus.lab import processes
+
+from . import images, kernel, manifests, packages
+from .asking import Asker
+from .binaries import ensure
+from .control_plane import DAEMONS, ControlPlane
+from .layout import BOARD, NUMBERS, Place
+from .nodes import KUBELET, LabNode
+
+_LOCK = Path("/run/lock/isthmus-lab-kubernetes")
+
+
+@dataclass(frozen=True, slots=True)
+class LabStatus:
+    """What runs of a lab."""
+
+    folder: Path
+    running: bool
+    daemons: dict[str, int]
+    nodes: dict[str, str]
+
+
+class KubernetesLab:
+    """A Kubernetes cluster in a folder."""
+
+    def __init__(self, folder: Path, binaries: Path | None = None) -> None:
+        self.place = Place.of(folder)
+        self._given = binaries
+
+    @property
+    def binaries(self) -> Path:
+        """The folder of the programs that the lab was started with."""
+        return Path((self.place.root / "binaries").read_text())
+
+    @property
+    def control(self) -> ControlPlane:
+        """Its servers."""
+        return ControlPlane(self.place, self.binaries)
+
+    @property
+    def asker(self) -> Asker:
+        """Calls its API server."""
+        return Asker(self.control.url, self.place.keys)
+
+    def up(self, nodes: int = 1) -> None:
+        """Set it up if it is new, start what does not run, and see to it that nodes 1 to `nodes` are usable."""
+        packages.check()
+        binaries = ensure(self._given)
+        if not self.place.exists:
+            self._set_up()
+        (self.place.root / "binaries").write_text(str(binaries))
+        if not Path(f"/sys/class/net/{self.place.bridge}").exists():
+            with machine_lock():
+                self._make_bridge()
+        with machine_lock():
+            kernel.remember(self.place.number)
+        image = self.place.root / "images.tar"
+        if not image.exists():
+            images.make(image)
+        self._start_control()
+        started = [self.node(index) for index in range(1, nodes + 1)]
+        for node in started:
+            node.start(image)
+        for node in started:
+            self.wait_ready(node.name)
+        if started:
+            self._give_board(started[0].name)
+            self._wait_accounts()
+
+    def _start_control(self) -> None:
+        control = self.control
+        control.start_api()
+        control.start_controllers()
+        for obj in manifests.grants():
+            namespace = obj["metadata"].get("namespace", "")
+            self.asker.create(manifests.PATHS[obj["kind"]].format(namespace=namespace), obj)
+        control.authority.kubeconfig(self.place.site_kubeconfig, control.url, "isthmus", manifests.USER)
+
+    # Nodes
+
+    def node(self, index: int) -> LabNode:
+        """A node by its number, from 1."""
+        return LabNode(self.place, self.control, self.binaries, index)
+
+    def start_node(self, index: int) -> None:
+        """Start a node and wait until pods can run there."""
+        self.node(index).start(self.place.root / "images.tar")
+        self.wait_ready(self.node(index).name)
+
+    def remove_node(self, index: int) -> None:
+        """Take a node away at once, and tell the API server, as one does whose machine is gone for good."""
+        node = self.node(index)
+        node.remove()
+        self.asker.ask(f"/api/v1/nodes/{node.name}", method="DELETE")
+
+    def wait_ready(self, name: str, seconds: float = 90) -> None:
+        """Wait until a node takes pods."""
+        if not processes.wait(lambda: self.node_states().get(name) == "Ready", seconds):
+            log = self.place.log(f"kubelet-{name}")
+            raise Misconfigured(f"Node {name} is {self.node_states().get(name, 'not registered')}; see {log}.")
+
+    def node_states(self) -> dict[str, str]:
+        """Every node, and whether it is Ready."""
+        try:
+            found = self.asker.ask("/api/v1/nodes")["items"]
+        except IsthmusError:
+            return {}
+        states = {}
+        for node in found:
+            ready = next((c["status"] for c in node["status"].get("conditions", ()) if c["type"] == "Ready"), "")
+            tainted = any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"].get("taints", ()))
+            states[node["metadata"]["name"]] = "Ready" if ready == "True" and not tainted else "NotReady"
+        return states
+
+    def _give_board(self, name: str) -> None:
+        """A board that is not there, so that there is something to ask for."""
+        patch = [{"op": "add", "path": f"/status/capacity/{BOARD.replace('/', '~1')}", "value": "1"}]
+        self.asker.ask(f"/api/v1/nodes/{name}/status", patch, method="PATCH", kind="application/json-patch+json")
+        label = {"metadata": {"labels": {"isthmus.dev/board": "akida"}}}
+        self.asker.ask(f"/api/v1/nodes/{name}", label, method="PATCH", kind="application/merge-patch+json")
+
+    def _wait_accounts(self) -> None:
+        """Pods are refused until their namespace has its service account."""
+
+        def there() -> bool:
+            with contextlib.suppress(IsthmusError):
+                self.asker.ask(f"/api/v1/namespaces/{manifests.NAMESPACE}/serviceaccounts/default")
+                return True
+            return False
+
+        if not processes.wait(there, 60):
+            raise Misconfigured(f"The controllers do not work; see {self.place.log('kube-controller-manager')}.")
+
+    # Setting up and taking down
+
+    def _set_up(self) -> None:
+        root = self.place.root
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o711)
+        for name in ("run", "log", "nodes"):
+            (root / name).mkdir(exist_ok=True)
+        with machine_lock():
+            number = free_number(root)
+            self.place = replace(self.place, number=number)
+            self._make_bridge()
+        (root / "number").write_text(str(number))
+
+    def _make_bridge(self) -> None:
+        call, place = processes.call, self.place
+        call(place, "ip", "link", "add", place.bridge, "type", "bridge")
+        call(place, "ip", "address", "add", f"{place.address(1)}/24", "dev", place.bridge)
+        call(place, "ip", "link", "set", place.bridge, "up")
+
+    def down(self, *, erase: bool = False) -> None:
+        """Stop everything and leave no link, mount, process, cgroup or setting; with `erase` no file either."""
+        place = self.place
+        if not place.exists:
+            return
+        control = ControlPlane(place, place.root)
+        for folder in sorted(place.root.glob("nodes/*")):
+            index = int(folder.name.rpartition("n")[2])
+            LabNode(place, control, place.root, index).clean()
+        control.stop()
+        processes.kill_all(lambda: processes.all_of(place))
+        if Path(f"/sys/class/net/{place.bridge}").exists():
+            processes.call(place, "ip", "link", "delete", place.bridge)
+        with machine_lock():
+            kernel.restore(place.number)
+        with contextlib.suppress(OSError):
+            KUBELET.rmdir()  # empty unless it is somebody else's
+        if erase:
+            shutil.rmtree(place.root)
+            self.place = Place(place.root)
+
+    def status(self) -> LabStatus:
+        """What runs."""
+        place = self.place
+        names = list(DAEMONS) if place.exists else []
+        for folder in sorted(place.root.glob("nodes/*")):
+            names += [f"containerd-{folder.name}", f"kubelet-{folder.name}"]
+        found = {name: pid for name in names if (pid := processes.pid_of(place, name))}
+        running = "kube-apiserver" in found
+        return LabStatus(place.root, running, found, self.node_states() if running else {})
+
+
+@contextlib.contextmanager
+def machine_lock() -> Iterator[None]:
+    """Two labs that are set up at once must not claim the same number."""
+    _LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with _LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def free_number(root: Path) -> int:
+    """A number whose links and ports nobody uses."""
+    first = zlib.crc32(os.fsencode(root)) % NUMBERS
+    for step in range(NUMBERS):
+        place = Place(root, (first + step) % NUMBERS + 1)
+        if not Path(f"/sys/class/net/{place.bridge}").exists() and all(_free_port(place.port(n)) for n in range(8)):
+            return place.number
+    raise Misconfigured(f"There are {NUMBERS} labs on this machine already; take one down first.")
+
+
+def _free_port(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

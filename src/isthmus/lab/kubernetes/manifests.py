@@ -1,0 +1,121 @@
+"""Configuration files of a node, and what a cluster must grant Isthmus. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .layout import PAUSE, SOCKET, Place
+
+NAMESPACE = "isthmus"
+USER = "isthmus"
+
+
+def containerd_toml(folder: Path) -> str:
+    """containerd of one node. Without CAP_SYS_RESOURCE no score may be lowered, hence restrict_oom_score_adj."""
+    return f"""\
+version = 2
+root = "{folder}/containerd"
+state = "/run/containerd-state"
+[grpc]
+  address = "{SOCKET}"
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  sandbox_image = "{PAUSE}"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{folder}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+"""
+
+
+def cni_conflist(folder: Path, host: int) -> dict[str, Any]:
+    """The network of one node's pods: a bridge inside the node's own namespace."""
+    ipam = {
+        "type": "host-local",
+        "ranges": [[{"subnet": f"10.244.{host}.0/24"}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dataDir": str(folder / "ipam"),
+    }
+    plugin = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "ipam": ipam}
+    return {"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}
+
+
+def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
+    """One kubelet: cgroups of its own, quick to tell what happens, and content with little room."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": cgroup,
+        "failSwapOn": False,
+        "address": "0.0.0.0",  # noqa: S104 - of the node's own namespace
+        "healthzPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(place.keys / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(folder / "kubelet.crt"),
+        "tlsPrivateKeyFile": str(folder / "kubelet.key"),
+        "clusterDomain": "cluster.local",
+        "clusterDNS": ["10.96.0.10"],
+        "resolvConf": "",
+        "makeIPTablesUtilChains": False,
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "nodeStatusUpdateFrequency": "1s",
+        "nodeLeaseDurationSeconds": 5,
+        "syncFrequency": "5s",
+        "containerLogMaxSize": "10Mi",
+        "maxPods": 250,
+        "imageGCHighThresholdPercent": 100,
+    }
+
+
+def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]:
+    """The namespace of a site's jobs, and the rights that Isthmus needs there; of the cluster it only reads nodes."""
+    subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    rbac = "rbac.authorization.k8s.io/v1"
+    rules = [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "list", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+    ]
+    cluster = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "isthmus-site"}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": rbac,
+            "kind": "Role",
+            "metadata": {"name": "isthmus-site", "namespace": namespace},
+            "rules": rules,
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "RoleBinding",
+            "metadata": {"name": "isthmus-site", "namespace": namespace},
+            "roleRef": role,
+            "subjects": subject,
+        },
+        {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": "isthmus-site"}, "rules": cluster},
+        {
+            "apiVersion": rbac,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "isthmus-site"},
+            "roleRef": {**role, "kind": "ClusterRole"},
+            "subjects": subject,
+        },
+    ]
+
+
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}

@@ -1,0 +1,236 @@
+"""What a pod's status means, on answers as Kubernetes gives them; and what is asked of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.engines.base import Account, EndReason, Observation, Run, RunState, RunUsage
+from isthmus.engines.kubernetes import inventories, kubeconfigs, parsing, pods, records
+from isthmus.engines.kubernetes.client import _error
+from isthmus.engines.kubernetes.settings import KubernetesSettings
+from isthmus.errors import (
+    AlreadyExists,
+    Conflict,
+    EngineRefused,
+    Expired,
+    IsthmusError,
+    Misconfigured,
+    NotFound,
+    SiteUnavailable,
+)
+from isthmus.resources.deviceclasses import KubernetesDevice
+
+RUN = "11111111-2222-3333-4444-555555555555.0"
+SETTINGS = KubernetesSettings(folder=Path("/nowhere"), site="s", image="img")
+TIMES = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:09Z"}
+
+
+def pod(state: dict[str, Any] | None = None, **status: Any) -> parsing.Pod:
+    """A pod as the API server shows it."""
+    listed = [{"name": "main", "state": state}] if state else []
+    metadata: dict[str, Any] = {"name": pods.name_of(RUN), "uid": "u", "labels": pods.labels_of(RUN, "s")}
+    if status.pop("deleting", False):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    spec = {"nodeName": "n1", "containers": [{"name": "main"}]}
+    found = parsing.pod({"metadata": metadata, "spec": spec, "status": {"containerStatuses": listed, **status}})
+    assert found is not None
+    return found
+
+
+def over(code: int, message: str = "", reason: str = "Error", **status: Any) -> parsing.Pod:
+    told = {"exitCode": code, "message": message, "reason": reason, **TIMES}
+    return pod({"terminated": told}, phase="Failed" if code else "Succeeded", **status)
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "code", "signal", "word"),
+    [
+        (over(0, "code=0\nstart=1.0\nend=3.5\n"), EndReason.COMPLETED, 0, None, ""),
+        (over(3, "code=3"), EndReason.COMPLETED, 3, None, ""),
+        (over(139, "code=139"), EndReason.COMPLETED, None, "SIGSEGV", ""),
+        (over(255, "code=255"), EndReason.COMPLETED, 255, None, ""),
+        (over(137, "", "OOMKilled"), EndReason.OUT_OF_MEMORY, None, "SIGKILL", ""),
+        (over(137, "code=137\noom=1"), EndReason.OUT_OF_MEMORY, None, "SIGKILL", ""),
+        (over(0, "code=0\noom=1"), EndReason.COMPLETED, 0, None, ""),
+        (over(143, "code=143\nlate=1"), EndReason.TIME_LIMIT, None, "SIGTERM", ""),
+        (over(127, "code=127\nmissing=prog"), EndReason.START_FAILED, 127, None, "prog"),
+        (over(128, "exec: no sh", "StartError"), EndReason.START_FAILED, 127, None, "/bin/sh"),
+        (over(143, "code=143", deleting=True), EndReason.NODE_LOST, None, "SIGTERM", "deleted"),
+        (over(0, "code=0", deleting=True), EndReason.COMPLETED, 0, None, ""),
+        (over(137), EndReason.SUPERVISOR_LOST, None, "SIGKILL", "killed"),
+        (pod(phase="Failed", reason="Evicted", message="low on memory"), EndReason.PREEMPTED, None, None, "low on"),
+        (
+            over(
+                143,
+                "code=143",
+                deleting=True,
+                conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+            ),
+            EndReason.PREEMPTED,
+            None,
+            "SIGTERM",
+            "PreemptionByScheduler",
+        ),
+        (pod(phase="Failed", reason="NodeLost"), EndReason.NODE_LOST, None, None, "n1"),
+        (pod(phase="Failed", reason="DeadlineExceeded"), EndReason.TIME_LIMIT, None, None, ""),
+        (pod(phase="Failed"), EndReason.NODE_LOST, None, None, "does not know"),
+    ],
+)
+def test_ends(seen: parsing.Pod, reason: EndReason, code: int | None, signal: str | None, word: str) -> None:
+    assert seen.over
+    end = parsing.ended(seen, "id", cancelled=False)
+    assert (end.reason, end.exit_code, end.signal) == (reason, code, signal)
+    assert word in end.message
+    assert parsing.ended(seen, "id", cancelled=True).reason is EndReason.CANCELLED
+
+
+def test_usage_is_what_the_pod_reported() -> None:
+    end = parsing.ended(over(0, "code=0\nstart=1.5\nend=4.0\npeak=4096\nnanoseconds=2500000000"), "", cancelled=False)
+    assert end.usage == RunUsage(2.5, 2.5, 4096)
+    end = parsing.ended(over(0, "code=0\nstart=x\nmicroseconds=1000000"), "", cancelled=False)
+    assert end.usage == RunUsage(9.0, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "word"),
+    [
+        (pod(), RunState.QUEUED, ""),
+        (
+            pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient cpu"}]),
+            RunState.QUEUED,
+            "Insufficient cpu",
+        ),
+        (pod({"running": {"startedAt": TIMES["startedAt"]}}, phase="Running"), RunState.RUNNING, ""),
+        (pod({"waiting": {"reason": "ImagePullBackOff", "message": "no such"}}), RunState.QUEUED, "cannot be pulled"),
+        (pod({"waiting": {"reason": "ContainerCreating"}}), RunState.QUEUED, ""),
+    ],
+)
+def test_on_the_way(seen: parsing.Pod, state: RunState, word: str) -> None:
+    found = parsing.going_on(seen, "id")
+    assert found.state is state
+    assert word in found.message
+
+
+def test_what_will_never_start() -> None:
+    assert parsing.stuck(pod({"waiting": {"reason": "InvalidImageName"}}))[1] is True
+    assert parsing.stuck(pod({"waiting": {"reason": "ErrImagePull"}}))[1] is False
+    assert parsing.stuck(pod({"waiting": {"reason": "PodInitializing"}})) == ("", False)
+
+
+def test_pods_of_others_are_no_runs() -> None:
+    assert parsing.pod({"metadata": {"name": "x"}}) is None
+    assert parsing.pod({"metadata": {"name": "x", "labels": {pods.RUN: "../../etc"}}}) is None
+
+
+def test_records_come_back_as_they_were() -> None:
+    final = parsing.ended(over(3, "code=3\nstart=1\nend=2"), "ns/name", cancelled=False)
+    assert records.load(records.dump(final)) == final
+    assert records.load(records.dump(Observation(RunState.ENDED))) == Observation(RunState.ENDED)
+
+
+def test_words_and_variables_are_left_alone() -> None:
+    run = Run(RUN, "t", "j", command=("echo", "$(HOME)", "$$", "$X"), env={"A": "$(ISTHMUS_JOB)"})
+    main = pods.pod(run, SETTINGS, {}, stage=False)["spec"]["containers"][0]
+    assert main["args"][-4:] == ["echo", "$$(HOME)", "$$$$", "$$X"]
+    assert {"name": "A", "value": "$$(ISTHMUS_JOB)"} in main["env"]
+
+
+def test_the_pod_has_what_was_asked_for_and_no_more() -> None:
+    settings = KubernetesSettings(
+        folder=Path("/nowhere"), site="s", image="img", priority_classes={0: "low", 100: "high"}, runtime_class="kata",
+        node_selector={"pool": "batch"}, pull_secrets=("registry",),
+    )  # fmt: skip
+    devices = {"gpu": KubernetesDevice(resource="nvidia.com/gpu", node_labels={"gpu": "a100"})}
+    run = Run(
+        RUN, "t", "j", command=("x",), devices={"gpu": 2}, priority=150, milli_cpus=1500, memory_bytes=2**20,
+        account=Account(uid=4711), keeps_files=False, time_limit=90,
+    )  # fmt: skip
+    spec = pods.pod(run, settings, devices, stage=True)["spec"]
+    assert spec["containers"][0]["resources"]["limits"] == {"cpu": "1500m", "memory": "1048576", "nvidia.com/gpu": "2"}
+    assert spec["nodeSelector"] == {"pool": "batch", "gpu": "a100"}
+    assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("high", "kata")
+    assert spec["securityContext"]["runAsUser"] == 4711
+    assert spec["automountServiceAccountToken"] is False
+    assert [c["name"] for c in spec["initContainers"] + spec["containers"]] == ["stage", "main"]
+    for container in spec["initContainers"] + spec["containers"]:
+        context = container["securityContext"]
+        assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
+        assert context["capabilities"] == {"drop": ["ALL"]}
+    with pytest.raises(EngineRefused, match="send it along"):
+        pods.pod(Run(RUN, "t", "j", script="x" * 200_000), settings, devices, stage=False)
+
+
+def test_an_inventory_counts_what_takes_pods() -> None:
+    def node(name: str, ready: str = "True", **spec: Any) -> dict[str, Any]:
+        status = {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "allocatable": {"cpu": "1930m", "memory": "1024Ki", "nvidia.com/gpu": "4"},
+        }
+        return {"metadata": {"name": name, "labels": {"board": "akida"}}, "spec": spec, "status": status}
+
+    devices = {
+        "gpu": KubernetesDevice(resource="nvidia.com/gpu"),
+        "akida": KubernetesDevice(node_labels={"board": "akida"}),
+    }
+    nodes = [node("a"), node("b", "Unknown"), node("c", unschedulable=True)]
+    found = inventories.inventory({"gitVersion": "v1.30.1"}, nodes, devices)
+    assert [(n.name, n.state) for n in found.nodes] == [("a", "Ready"), ("b", "Down"), ("c", "Drained")]
+    assert (found.capacity.cpus, found.capacity.memory_bytes) == (1.93, 2**20)
+    assert found.capacity.devices == {"gpu": 4, "akida": 1}
+    assert inventories.version_of({"major": "1", "minor": "30+"}) == (1, 30)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        (404, "", NotFound),
+        (409, 'pods "x" already exists', AlreadyExists),
+        (409, "the object has been modified", Conflict),
+        (410, "too old", Expired),
+        (401, "", SiteUnavailable),
+        (403, "exceeded quota: q", SiteUnavailable),
+        (403, "cannot create", SiteUnavailable),
+        (422, "invalid", EngineRefused),
+        (429, "slow down", SiteUnavailable),
+        (500, "oops", SiteUnavailable),
+    ],
+)
+def test_answers_are_told_apart(code: int, message: str, kind: type[IsthmusError]) -> None:
+    error = _error(code, message, "7", "/path")
+    assert type(error) is kind
+    if code == 429:
+        assert error.retry_after == 7
+
+
+def test_kubeconfigs_that_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    config: dict[str, Any] = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://k.example:6443/"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    path.write_text(json.dumps(config))
+    access = kubeconfigs.load(path)
+    assert (access.url, access.headers()) == ("https://k.example:6443", {"Authorization": "Bearer secret"})
+    with pytest.raises(Misconfigured, match="no context named 'other'"):
+        kubeconfigs.load(path, "other")
+    config["users"][0]["user"] = {"exec": {"command": "aws"}}
+    path.write_text(json.dumps(config))
+    with pytest.raises(Misconfigured, match="another program"):
+        kubeconfigs.load(path)
+    config["users"][0]["user"], config["clusters"][0]["cluster"]["server"] = {}, "http://k.example"
+    path.write_text(json.dumps(config))
+    with pytest.raises(Misconfigured, match="https://"):
+        kubeconfigs.load(path)
+    path.write_text("[")
+    with pytest.raises(Misconfigured, match="not YAML"):
+        kubeconfigs.load(path)
+    with pytest.raises(Misconfigured, match="cannot be read"):
+        kubeconfigs.load(tmp_path / "none")
+    with pytest.raises(Misconfigured, match="does not run in Kubernetes"):
+        kubeconfigs.own(tmp_path)
