@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.store.base import Store
+from isthmus.store.kubernetes import KubernetesStore
+from isthmus.store.kubernetes.access import access_at
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
+from isthmus.testing.kubernetes_home import clean
 from isthmus.testing.postgres import Postgres
 
 
@@ -49,5 +52,16 @@ async def sqlite_home(tmp_path: Path) -> AsyncIterator[DataHome]:
 @pytest.fixture
 async def postgres_home(postgres: Postgres) -> AsyncIterator[DataHome]:
     home = DataHome(postgres.url, f"t_{uuid.uuid4().hex}")
+    yield home
+    await home.close()
+
+
+@pytest.fixture
+async def kubernetes_home() -> AsyncIterator[DataHome]:
+    home = DataHome("kubernetes:/tmp/hk8s/kubeconfig")
+    store = KubernetesStore(access_at(str(home.location)))
+    store.api.open()
+    await clean(store.api)
+    await store.api.close()
     yield home
     await home.close()

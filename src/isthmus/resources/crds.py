@@ -164,12 +164,22 @@ def custom_resources(minor: int = OLDEST) -> list[dict[str, Any]]:
 def _schema(kind: Kind, minor: int) -> Schema:
     schema = structural_schema(kind)
     del schema[GROUP_VERSION_KIND]
+    _drop_empty_defaults(schema)
     if (status := _initial_status(kind.model)) is not None:
         schema["properties"]["status"]["default"] = status
     for rule in RULES:
         if rule.kind is kind:
             _apply(schema, rule, minor)
     return schema
+
+
+def _drop_empty_defaults(schema: Schema) -> None:
+    """Servers of 1.20 take an empty text as a default for null, and refuse it. The models fill it in anyway."""
+    if schema.get("default") == "":
+        del schema["default"]
+    for part in (*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(part, dict):
+            _drop_empty_defaults(part)
 
 
 def _initial_status(model: type[BaseModel]) -> Any:

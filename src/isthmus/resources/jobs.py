@@ -179,7 +179,7 @@ class Placement(Model):
 
 
 SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}$")]
-SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]{1,1024}$")]
+SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]+$", max_length=1024)]
 
 
 class SlurmOptions(Model):

@@ -68,6 +68,9 @@ class StoreSettings:
     requests: int = 32
     """Requests under way at once (Kubernetes). API servers take a few hundred from all clients together."""
 
+    page: int = 500
+    """Objects asked for at once in a long list (Kubernetes). About a megabyte, which a server sends without pain."""
+
     silence: float = 150.0
     """Seconds without a word after which a watch is taken for dead (Kubernetes). A bookmark comes each minute."""
 

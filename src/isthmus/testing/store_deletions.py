@@ -97,7 +97,8 @@ class DeletingContract(Contract):
         await self.gone(store, free.key)
 
         async def middle_waits() -> bool:
-            return (await store.get(middle.key)).obj["metadata"].get("finalizers") == [FOREGROUND_FINALIZER]
+            left = (await store.get(middle.key)).obj["metadata"].get("finalizers")
+            return bool(left == [FOREGROUND_FINALIZER])
 
         async def held_is_marked() -> bool:
             return "deletionTimestamp" in (await store.get(held.key)).obj["metadata"]
@@ -118,7 +119,7 @@ class DeletingContract(Contract):
             return "deletionTimestamp" in (await store.get(child.key)).obj["metadata"]
 
         async def only_the_other_holds() -> bool:
-            return (await store.get(owner.key)).obj["metadata"]["finalizers"] == ["x/y"]
+            return bool((await store.get(owner.key)).obj["metadata"]["finalizers"] == ["x/y"])
 
         await self.comes_true(child_is_marked, "what is owned goes first")
         await store.update(JOB, changed(await store.get(child.key), finalizers=[]))

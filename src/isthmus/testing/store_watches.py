@@ -34,6 +34,8 @@ def told(changes: list[Change]) -> list[tuple[EventType, str]]:
 class WatchingContract(Contract):
     """Watching."""
 
+    writes: ClassVar[int] = 60
+    """Writes of each of several writers while others watch."""
     recent: ClassVar[int] = 20
     """Changes to hold in memory while many write and watch; the others must be found elsewhere, if they can."""
 
@@ -204,7 +206,7 @@ class WatchingContract(Contract):
         done = asyncio.Event()
 
         async def write(writer: int) -> None:
-            for _ in range(60):
+            for _ in range(self.writes):
                 await _some_write(busy, chance, f"w{writer}-{chance.randrange(5)}")
 
         async def watch(since: int | None, late: float) -> dict[str, Any]:

@@ -15,35 +15,34 @@ from isthmus.store.base import Page, Query, Record
 from .client import Api
 from .shaping import incoming, path_of, remaining_fields, selection
 
-_CHUNK = 500
 _TRIES = 5
 
 
-async def list_all(api: Api, query: Query) -> Page:
+async def list_all(api: Api, query: Query, chunk: int) -> Page:
     """Everything that matches, at one version, in the order of keys."""
     for _ in range(_TRIES):
         try:
-            records, version = await _walk(api, query)
+            records, version = await _walk(api, query, chunk)
         except Expired:  # it took so long that the server no longer has the state of the first page
             continue
         return Page(sorted(records, key=lambda record: record.key), version)
     raise Expired(f"the list of {query.kind.plural} is too long to be read in one go; list it in pages")
 
 
-async def list_page(api: Api, query: Query, limit: int | None, token: str | None) -> Page:
+async def list_page(api: Api, query: Query, limit: int, token: str | None) -> Page:
     """Some of what matches, and how to go on."""
     while True:
-        page = await _fetch(api, query, limit or _CHUNK, token)
+        page = await _fetch(api, query, limit, token)
         if page.records or page.continue_ is None:
             return page
         token = page.continue_  # nothing of this page matched: look further rather than answer with nothing
 
 
-async def _walk(api: Api, query: Query) -> tuple[list[Record], int]:
-    page = await _fetch(api, query, _CHUNK, None)
+async def _walk(api: Api, query: Query, chunk: int) -> tuple[list[Record], int]:
+    page = await _fetch(api, query, chunk, None)
     records, version = page.records, page.version
     while page.continue_ is not None:
-        page = await _fetch(api, query, _CHUNK, page.continue_)
+        page = await _fetch(api, query, chunk, page.continue_)
         records += page.records
     return records, version
 

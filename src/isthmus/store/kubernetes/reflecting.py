@@ -44,6 +44,7 @@ class Reflector:
         self.kind, self.hub = kind, hub
         self._api, self._settings, self._list_all = api, settings, list_all
         self._known: dict[Key, Record] = {}
+        self._ahead: dict[Key, Record] = {}
         self._synced = asyncio.Event()
         self._waiting: dict[str, asyncio.Future[Record]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -64,8 +65,13 @@ class Reflector:
         await self._synced.wait()
 
     def known(self, key: Key) -> Record | None:
-        """The latest version heard of, if any."""
-        return self._known.get(key)
+        """The latest version heard of or written here, if any."""
+        return self._ahead.get(key) or self._known.get(key)
+
+    def note(self, record: Record) -> None:
+        """Take note of a version that the server just answered with, until the watch is past it."""
+        if record.version > self.hub.version:
+            self._ahead[record.key] = record
 
     def removal(self, uid: str) -> asyncio.Future[Record]:
         """Resolved when the object is told to be gone, with its last state and the version of its removal."""
@@ -99,6 +105,7 @@ class Reflector:
     async def _list(self) -> None:
         page = await self._list_all(Query(self.kind))
         self._known = {record.key: record for record in page.records}
+        self._ahead.clear()
         self.hub.reset(page.version, "changes in between are no longer kept; list again")
         self._synced.set()
 
@@ -129,6 +136,8 @@ class Reflector:
     def _tell(self, type_: EventType, record: Record) -> None:
         if record.version <= self.hub.version:
             return
+        if (ahead := self._ahead.get(record.key)) is not None and ahead.version <= record.version:
+            del self._ahead[record.key]
         old = self._known.get(record.key)
         before = self._seen(old) if old is not None else None
         if type_ is EventType.DELETED:

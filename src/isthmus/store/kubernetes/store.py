@@ -8,6 +8,7 @@ objects). Watches go through one reflector per kind. What differs from the embed
   object that is still held. The second carries the version that the first made.
 - **A new object has the initial status.** Another one is written right after it.
 - **Owned objects** are collected by the cluster's garbage collector, a moment later.
+- **An update that changes nothing** is not sent: servers of 1.20 would make a version of it.
 - **An update without a version** reads the present one and tries again when it lost the race.
 - **The answer to a deletion** has no version. The watch tells it; it is waited for briefly.
 
@@ -143,8 +144,8 @@ class KubernetesStore:
         """The objects that match."""
         self._require_open()
         if limit is None and continue_ is None:
-            return await list_all(self.api, query)
-        return await list_page(self.api, query, limit, continue_)
+            return await list_all(self.api, query, self._settings.page)
+        return await list_page(self.api, query, limit or self._settings.page, continue_)
 
     def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
         """Changes after a version."""
@@ -177,18 +178,20 @@ class KubernetesStore:
         return reflector
 
     async def _replace(self, kind: Kind, key: Key, obj: Mapping[str, Any], part: Part) -> Record:
-        if part is Part.STATUS:
-            return await self._put(kind, obj, "status" if kind.has_status else "")
-        if part is Part.SPEC or not kind.has_status:
-            return await self._put_rest(kind, key, obj)
         before = await self._base(key, obj)
+        if not kind.has_status:
+            return before if _same(before, obj) else await self._put_rest(kind, key, obj)
+        if part is Part.STATUS:
+            return before if _same_status(before, obj) else await self._put(kind, obj, "status")
+        if part is Part.SPEC:
+            return before if _same_but_status(before, obj) else await self._put_rest(kind, key, obj)
         steps = [Part.SPEC, Part.STATUS] if not _lets_go(before, obj) else [Part.STATUS, Part.SPEC]
         record = before
         for step in steps:
             sent = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(record.version)}}
-            if step is Part.STATUS:
+            if step is Part.STATUS and not _same_status(before, obj):
                 record = await self._put(kind, sent, "status")
-            elif not _same_but_status(before, obj):
+            elif step is Part.SPEC and not _same_but_status(before, obj):
                 record = await self._put_rest(kind, key, {**sent, "status": obj.get("status")})
         return record
 
@@ -221,7 +224,10 @@ class KubernetesStore:
         return self._record(kind, await self.api.send("PUT", path, str(key), outgoing(kind, obj)))
 
     def _record(self, kind: Kind, answer: Object) -> Record:
-        return incoming(kind, answer)
+        record = incoming(kind, answer)
+        if (reflector := self._reflectors.get(kind.name)) is not None:
+            reflector.note(record)
+        return record
 
     def _require_open(self) -> None:
         if not self._open:
@@ -267,6 +273,17 @@ def _is_initial(wanted: Any, made: Any) -> bool:
 def _lets_go(before: Record, obj: Mapping[str, Any]) -> bool:
     """Whether an update takes a finalizer away."""
     return bool(set(before.obj["metadata"].get("finalizers") or ()) - set(obj["metadata"].get("finalizers") or ()))
+
+
+def _same(before: Record, obj: Mapping[str, Any]) -> bool:
+    """Whether an object without a status is as it was, its metadata apart."""
+    content = {name: value for name, value in obj.items() if name not in ("metadata", "apiVersion", "kind")}
+    was = {name: value for name, value in before.obj.items() if name not in ("metadata", "apiVersion", "kind")}
+    return content == was and _same_but_status(before, obj)
+
+
+def _same_status(before: Record, obj: Mapping[str, Any]) -> bool:
+    return bool(before.obj.get("status") == obj.get("status"))
 
 
 def _same_but_status(before: Record, obj: Mapping[str, Any]) -> bool:

@@ -1,0 +1,72 @@
+"""A private Kubernetes API server for tests, from the lab: etcd, the server, and the controllers that collect garbage.
+
+One server serves a whole test session; `clean` takes away what a test left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from isthmus.errors import AlreadyExists, NotFound, StoreUnavailable
+from isthmus.resources.crds import custom_kinds, custom_resources
+from isthmus.resources.kinds import EVENT, LEASE, Kind
+from isthmus.store.base import Key, Query
+from isthmus.store.kubernetes.client import Api
+from isthmus.store.kubernetes.listing import list_all
+from isthmus.store.kubernetes.shaping import path_of
+
+NAMESPACES = ("isthmus-system", "ada", "bob", "a", "b", "n0", "n1", "n2")
+
+
+async def define(api: Api, minor: int = 20) -> None:
+    """Define our kinds, and wait until the server serves them."""
+    for definition in custom_resources(minor):
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        try:
+            await api.send("POST", path, definition["metadata"]["name"], definition)
+        except AlreadyExists:
+            continue
+    for kind in custom_kinds():
+        await _served(api, kind)
+
+
+async def make_namespaces(api: Api, names: Iterable[str] = NAMESPACES) -> None:
+    """Make namespaces that are not there."""
+    for name in names:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        try:
+            await api.send("POST", "/api/v1/namespaces", name, body)
+        except AlreadyExists:
+            continue
+
+
+async def clean(api: Api) -> None:
+    """Remove all objects of our kinds, held by finalizers or not, our events, and the platform's own leases."""
+    for kind in (*custom_kinds(), EVENT, LEASE):
+        namespace = "isthmus-system" if kind is LEASE else None
+        records = (await list_all(api, Query(kind, namespace), 500)).records
+        for record in records:
+            if record.obj["metadata"].get("finalizers"):
+                await _let_go(api, kind, record.key)
+        for place in {record.key.namespace for record in records}:
+            await api.send("DELETE", path_of(kind, place), kind.plural, {"propagationPolicy": "Background"})
+
+
+async def _let_go(api: Api, kind: Kind, key: Key) -> None:
+    free = {"metadata": {"finalizers": None}}
+    path = path_of(kind, key.namespace, key.name)
+    try:
+        await api.send("PATCH", path, str(key), free, content="application/merge-patch+json")
+    except NotFound:
+        return
+
+
+async def _served(api: Api, kind: Kind) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await api.get(path_of(kind, None), kind.plural, {"limit": 1})
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
