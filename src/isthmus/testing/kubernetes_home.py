@@ -1,7 +1,4 @@
-"""A private Kubernetes API server for tests, from the lab: etcd, the server, and the controllers that collect garbage.
-
-One server serves a whole test session; `clean` takes away what a test left.
-"""
+"""An API server made a home of Isthmus, for tests: our kinds, some namespaces, and nothing left of earlier tests."""
 
 from __future__ import annotations
 
