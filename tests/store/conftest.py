@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.store.base import Store
-from isthmus.store.kubernetes import KubernetesStore
-from isthmus.store.kubernetes.access import access_at
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
-from isthmus.testing.kubernetes_home import clean
+from isthmus.testing.kubernetes_home import emptied
 from isthmus.testing.postgres import Postgres
 
 
@@ -57,11 +56,8 @@ async def postgres_home(postgres: Postgres) -> AsyncIterator[DataHome]:
 
 
 @pytest.fixture
-async def kubernetes_home() -> AsyncIterator[DataHome]:
-    home = DataHome("kubernetes:/tmp/hk8s/kubeconfig")
-    store = KubernetesStore(access_at(str(home.location)))
-    store.api.open()
-    await clean(store.api)
-    await store.api.close()
+async def kubernetes_home(kubernetes_api: ControlPlane) -> AsyncIterator[DataHome]:
+    await emptied(kubernetes_api.kubeconfig)
+    home = DataHome(f"kubernetes:{kubernetes_api.kubeconfig}")
     yield home
     await home.close()

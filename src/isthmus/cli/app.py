@@ -45,6 +45,8 @@ COMMANDS = {
     "tenants": Home("tenants", "app"),
     "token": Home("tokens", "app"),
     "whoami": Home("login", "whoami"),
+    "export": Home("moving", "export"),
+    "import": Home("moving", "import_"),
     "doctor": Home("doctor", "doctor"),
     "lab": Home("lab", "app"),
     "bench": Home("bench.scheduling", "app"),

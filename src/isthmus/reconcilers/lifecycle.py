@@ -208,6 +208,7 @@ def _next_try(job: Job, seen: Observation, reason: str, message: str, now: datet
         retry_at=timestamp(now + timedelta(seconds=delay)),
         submitted_at=status.submitted_at,
         dependencies=status.dependencies,
+        identity=status.identity,
         tries=[*(status.tries or []), over],
         observed_generation=status.observed_generation,
     )

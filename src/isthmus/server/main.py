@@ -38,6 +38,7 @@ from isthmus.reconcilers.engine_room import EngineRoom
 from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, Sole
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
+from isthmus.store.moving import check_complete
 from isthmus.store.opening import open_store
 
 from . import certificates
@@ -97,6 +98,7 @@ async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> 
 async def _serve(
     settings: ServerSettings, store: Store, listener: socket.socket, ready: Callable[[Instance], None]
 ) -> None:
+    await check_complete(store)
     await first_objects(store, settings)
     token = await admin_token(store, settings)
     identity = _identity(settings)

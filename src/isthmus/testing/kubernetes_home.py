@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from isthmus.errors import AlreadyExists, NotFound, StoreUnavailable
 from isthmus.resources.crds import custom_kinds, custom_resources
 from isthmus.resources.kinds import EVENT, LEASE, Kind
 from isthmus.store.base import Key, Query
+from isthmus.store.kubernetes.access import from_kubeconfig
 from isthmus.store.kubernetes.client import Api
 from isthmus.store.kubernetes.listing import list_all
 from isthmus.store.kubernetes.shaping import path_of
+from isthmus.store.kubernetes.spaces import TENANT_LABEL
+from isthmus.store.settings import StoreSettings
 
 NAMESPACES = ("isthmus-system", "ada", "bob", "a", "b", "n0", "n1", "n2")
+
+
+@asynccontextmanager
+async def calling(kubeconfig: Path) -> AsyncIterator[Api]:
+    """Calls to an API server."""
+    api = Api(from_kubeconfig(kubeconfig), StoreSettings())
+    api.open()
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def settled(kubeconfig: Path) -> None:
+    """Make a new API server a home."""
+    async with calling(kubeconfig) as api:
+        await define(api)
+        await make_namespaces(api)
+
+
+async def emptied(kubeconfig: Path) -> None:
+    """Take away what earlier tests left."""
+    async with calling(kubeconfig) as api:
+        await clean(api)
 
 
 async def define(api: Api, minor: int = 20) -> None:
@@ -29,9 +58,10 @@ async def define(api: Api, minor: int = 20) -> None:
 
 
 async def make_namespaces(api: Api, names: Iterable[str] = NAMESPACES) -> None:
-    """Make namespaces that are not there."""
+    """Make namespaces for tenants of these names, if they are not there."""
     for name in names:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        meta = {"name": name, "labels": {TENANT_LABEL: name}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         try:
             await api.send("POST", "/api/v1/namespaces", name, body)
         except AlreadyExists:

@@ -1,6 +1,7 @@
 """How objects look in a cluster, and how they look to us. Pure.
 
 - What only Kubernetes keeps (`managedFields`, …) is dropped from what comes in; what the server owns is not sent.
+- An empty text stands for "not set" in every field of ours, and is left out: some servers take it for null.
 - Leases want times with six digits, and no holder rather than an empty one.
 - Events are shared with everybody in the cluster. Ours carry a label, and only those are ever listed or touched.
 """
@@ -8,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import orjson
@@ -15,6 +17,8 @@ import orjson
 from isthmus._kit.clock import parse_timestamp
 from isthmus.resources.crds import MANAGED_BY
 from isthmus.resources.kinds import EVENT, LEASE, Kind
+from isthmus.resources.meta import GROUP
+from isthmus.resources.schemas import Schema, structural_schema
 from isthmus.resources.selectors import Requirement, Selector
 from isthmus.store.base import Key, Object, Query, Record
 
@@ -45,6 +49,8 @@ def outgoing(kind: Kind, obj: Mapping[str, Any]) -> Object:
     """An object as it is sent: without what the server owns, in the server's own words."""
     meta = {name: value for name, value in obj["metadata"].items() if value and name not in _SERVERS}
     sent: Object = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
+    if kind.group == GROUP:
+        sent = {**sent, **{part: _slim(obj[part], _schema(kind)[part]) for part in ("spec", "status") if obj.get(part)}}
     if not kind.namespaced:
         meta.pop("namespace", None)
     if kind is LEASE:
@@ -52,6 +58,25 @@ def outgoing(kind: Kind, obj: Mapping[str, Any]) -> Object:
     if kind is EVENT:
         meta["labels"] = {**(meta.get("labels") or {}), _OURS[0]: _OURS[1]}
     return sent
+
+
+@cache
+def _schema(kind: Kind) -> Schema:
+    found: Schema = structural_schema(kind)["properties"]
+    return found
+
+
+def _slim(value: Any, schema: Schema) -> Any:
+    """Without empty texts in fields. Items of lists and values of maps are kept: there, empty is a value too."""
+    if isinstance(value, list):
+        return [_slim(item, schema.get("items") or {}) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    fields = schema.get("properties")
+    if fields is None:
+        rest = schema.get("additionalProperties") or {}
+        return {name: _slim(item, rest) for name, item in value.items()}
+    return {name: _slim(item, fields.get(name) or {}) for name, item in value.items() if item not in ("", None)}
 
 
 def new_object(kind: Kind, obj: Mapping[str, Any]) -> Object:

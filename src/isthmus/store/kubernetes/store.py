@@ -79,7 +79,7 @@ class KubernetesStore:
             await make_space(self.api, key.name)
         sent = new_object(kind, obj)
         record = self._record(kind, await self.api.send("POST", path_of(kind, key.namespace), str(key), sent))
-        if kind.has_status and not _is_initial(obj.get("status"), record.obj.get("status")):
+        if kind.has_status and not _is_initial(sent.get("status"), record.obj.get("status")):
             return await self._put(kind, {**record.obj, "status": obj["status"]}, "status")
         return record
 
@@ -180,16 +180,16 @@ class KubernetesStore:
     async def _replace(self, kind: Kind, key: Key, obj: Mapping[str, Any], part: Part) -> Record:
         before = await self._base(key, obj)
         if not kind.has_status:
-            return before if _same(before, obj) else await self._put_rest(kind, key, obj)
+            return before if _same_but_status(before, obj) else await self._put_rest(kind, key, obj)
         if part is Part.STATUS:
-            return before if _same_status(before, obj) else await self._put(kind, obj, "status")
+            return before if _same(before, obj, "status") else await self._put(kind, obj, "status")
         if part is Part.SPEC:
             return before if _same_but_status(before, obj) else await self._put_rest(kind, key, obj)
         steps = [Part.SPEC, Part.STATUS] if not _lets_go(before, obj) else [Part.STATUS, Part.SPEC]
         record = before
         for step in steps:
             sent = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(record.version)}}
-            if step is Part.STATUS and not _same_status(before, obj):
+            if step is Part.STATUS and not _same(before, obj, "status"):
                 record = await self._put(kind, sent, "status")
             elif step is Part.SPEC and not _same_but_status(before, obj):
                 record = await self._put_rest(kind, key, {**sent, "status": obj.get("status")})
@@ -275,20 +275,16 @@ def _lets_go(before: Record, obj: Mapping[str, Any]) -> bool:
     return bool(set(before.obj["metadata"].get("finalizers") or ()) - set(obj["metadata"].get("finalizers") or ()))
 
 
-def _same(before: Record, obj: Mapping[str, Any]) -> bool:
-    """Whether an object without a status is as it was, its metadata apart."""
-    content = {name: value for name, value in obj.items() if name not in ("metadata", "apiVersion", "kind")}
-    was = {name: value for name, value in before.obj.items() if name not in ("metadata", "apiVersion", "kind")}
-    return content == was and _same_but_status(before, obj)
-
-
-def _same_status(before: Record, obj: Mapping[str, Any]) -> bool:
-    return bool(before.obj.get("status") == obj.get("status"))
+def _same(before: Record, obj: Mapping[str, Any], *parts: str) -> bool:
+    """Whether these parts of an object, as it would be sent, are as they were."""
+    kind = KINDS[before.key.kind]
+    was, now = outgoing(kind, before.obj), outgoing(kind, obj)
+    return all((was.get(part) or None) == (now.get(part) or None) for part in parts)
 
 
 def _same_but_status(before: Record, obj: Mapping[str, Any]) -> bool:
+    """Whether all but the status is as it was."""
     fields = ("labels", "annotations", "finalizers", "ownerReferences")
     was, now = before.obj["metadata"], obj["metadata"]
-    return before.obj.get("spec") == obj.get("spec") and all(
-        (was.get(f) or None) == (now.get(f) or None) for f in fields
-    )
+    content = set(before.obj.keys() | obj.keys()) - {"metadata", "status", "apiVersion", "kind"}
+    return all((was.get(f) or None) == (now.get(f) or None) for f in fields) and _same(before, obj, *content)
