@@ -45,6 +45,7 @@ COMMANDS = {
     "tenants": Home("tenants", "app"),
     "token": Home("tokens", "app"),
     "whoami": Home("login", "whoami"),
+    "install": Home("installing", "install"),
     "export": Home("moving", "export"),
     "import": Home("moving", "import_"),
     "doctor": Home("doctor", "doctor"),

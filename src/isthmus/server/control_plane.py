@@ -18,6 +18,7 @@ from isthmus.reconcilers.job_index import JobIndex
 from isthmus.reconcilers.jobs import JobReconciler
 from isthmus.reconcilers.placing import Placer
 from isthmus.reconcilers.recording import Recorder
+from isthmus.reconcilers.refusing import Refuser
 from isthmus.reconcilers.sites import MakeEngine, SiteReconciler
 from isthmus.reconcilers.sweeping import Sweeper
 from isthmus.reconcilers.tenants import TenantReconciler
@@ -26,7 +27,7 @@ from isthmus.runtime.controllers import Controller
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
-from isthmus.store.base import Key, Record, Store
+from isthmus.store.base import Key, Record, Spaces, Store
 
 
 class ControlPlane:
@@ -41,12 +42,19 @@ class ControlPlane:
         make_engine: MakeEngine,
         leadership: Leadership,
         workers: int = 16,
+        spaces: Spaces | None = None,
+        others_write: bool = False,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._wake = asyncio.Event()
         self._engines = engines
-        self._jobs, self._sites = Informer(store, JOB), Informer(store, SITE)
-        self._tenants, self._classes = Informer(store, TENANT), Informer(store, DEVICE_CLASS)
+        self._refuser = Refuser(store, leadership) if others_write else None
+        accept = self._refuser.accept if self._refuser else None
+        self._jobs, self._sites = Informer(store, JOB, accept=accept), Informer(store, SITE, accept=accept)
+        self._tenants, self._classes = (
+            Informer(store, TENANT, accept=accept),
+            Informer(store, DEVICE_CLASS, accept=accept),
+        )
         self._recorder = Recorder(store)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
@@ -58,7 +66,7 @@ class ControlPlane:
             sites=self._sites, classes=self._classes, index=index, engines=engines, make_engine=make_engine,
             recorder=self._recorder, look=self._look_at_job, opened=self._wake.set, now=now, **shared,
         )  # fmt: skip
-        tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, **shared)
+        tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, spaces=spaces, **shared)
         classes = DeviceClassReconciler(classes=self._classes, sites=self._sites, **shared)
         self._placer = Placer(
             jobs=self._jobs, sites=self._sites, tenants=self._tenants, index=index, engines=engines,
@@ -86,6 +94,7 @@ class ControlPlane:
                 sites = {record.key.name for record in self._sites.all()}
                 self._engines.expect(sites)
                 parts: list[Callable[[], Any]] = [self._recorder.run, self._placer.run, self._sweeper.run]
+                parts += [self._refuser.run] if self._refuser else []
                 parts += [c.run for c in (self._site_controller, self._tenant_controller, self._class_controller)]
                 for part in parts:
                     group.create_task(part())

@@ -39,7 +39,7 @@ from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, 
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
 from isthmus.store.moving import check_complete
-from isthmus.store.opening import open_store
+from isthmus.store.opening import open_store, spaces_of
 
 from . import certificates
 from .bootstrap import DEFAULT_TENANT, admin_token, files_folder, first_objects
@@ -136,6 +136,8 @@ async def _serve(
             make_engine=drivers.make,
             leadership=leadership,
             workers=settings.workers,
+            spaces=spaces_of(store),
+            others_write=settings.in_cluster,
         )
         await plane.run()
 

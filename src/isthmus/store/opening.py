@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .base import Store
+from .base import Spaces, Store
 from .settings import StoreSettings
 from .sqlite import SqliteStore
 
@@ -21,6 +21,11 @@ def store_at(location: str | Path, settings: StoreSettings | None = None) -> Sto
 
         return KubernetesStore(access_at(location), settings)
     return SqliteStore(Path(location), settings)
+
+
+def spaces_of(store: Store) -> Spaces | None:
+    """Who makes the namespaces of tenants; None where they need no making."""
+    return getattr(store, "spaces", None)
 
 
 async def open_store(location: str | Path, settings: StoreSettings | None = None) -> Store:

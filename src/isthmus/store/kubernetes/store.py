@@ -36,7 +36,7 @@ from .client import Api
 from .listing import list_all, list_page
 from .reflecting import Reflector
 from .shaping import incoming, is_ours, new_object, outgoing, path_of
-from .spaces import make_space
+from .spaces import ClusterSpaces
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class KubernetesStore:
     def __init__(self, access: Access, settings: StoreSettings | None = None) -> None:
         self._settings = settings or StoreSettings()
         self.api = Api(access, self._settings)
+        self.spaces = ClusterSpaces(self.api)
         self._reflectors: dict[str, Reflector] = {}
         self._open = False
 
@@ -76,7 +77,7 @@ class KubernetesStore:
         key = key_of(kind, obj)
         self._require_open()
         if kind is TENANT:
-            await make_space(self.api, key.name)
+            await self.spaces.make(key.name)
         sent = new_object(kind, obj)
         record = self._record(kind, await self.api.send("POST", path_of(kind, key.namespace), str(key), sent))
         if kind.has_status and not _is_initial(sent.get("status"), record.obj.get("status")):
