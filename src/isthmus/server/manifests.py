@@ -87,7 +87,7 @@ def _volume(wanted: Installation) -> Object:
 
 
 def _service() -> Object:
-    ports = [{"name": "api", "port": 443, "targetPort": "api"}]
+    ports = [{"name": "api", "port": 443, "protocol": "TCP", "targetPort": "api"}]
     return _object("v1", "Service", NAME, spec={"selector": _selector(), "ports": ports})
 
 
@@ -122,7 +122,7 @@ def _container(wanted: Installation) -> Object:
             "serve", "--store", "kubernetes", "--data", "/data", "--files", "/files", "--listen", f"0.0.0.0:{PORT}",
         ],
         "command": ["isthmus"],
-        "ports": [{"name": "api", "containerPort": PORT}],
+        "ports": [{"name": "api", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": probe,
         "livenessProbe": {**probe, "httpGet": {**probe["httpGet"], "path": "/livez"}, "failureThreshold": 6},
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},

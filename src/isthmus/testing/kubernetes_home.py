@@ -37,6 +37,8 @@ async def settled(kubeconfig: Path) -> None:
     async with calling(kubeconfig) as api:
         await define(api)
         await make_namespaces(api)
+        free = {"metadata": {"labels": {TENANT_LABEL: "default"}}}
+        await api.send("PATCH", "/api/v1/namespaces/default", "default", free, content="application/merge-patch+json")
 
 
 async def emptied(kubeconfig: Path) -> None:

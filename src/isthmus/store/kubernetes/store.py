@@ -179,6 +179,8 @@ class KubernetesStore:
         return reflector
 
     async def _replace(self, kind: Kind, key: Key, obj: Mapping[str, Any], part: Part) -> Record:
+        if kind.name not in self._reflectors:  # leases, renewed each second: to read them first would cost more
+            return await self._put(kind, obj)
         before = await self._base(key, obj)
         if not kind.has_status:
             return before if _same_but_status(before, obj) else await self._put_rest(kind, key, obj)
