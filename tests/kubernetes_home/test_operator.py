@@ -88,6 +88,7 @@ def test_a_tenant_and_its_jobs_by_kubectl(server: ServerProcess, kubectl: Kubect
     eventually(lambda: _phase(kubectl, "hello", "optics") == "Succeeded", timeout=60)
     assert server.output("hello", "optics") == "ran here\n"
     _check_refused(kubectl)
+    _check_promised(kubectl)
     _check_members_leave(kubectl)
     kubectl("delete", "itenant", "optics", "--wait=false")
     eventually(lambda: not kubectl("get", "namespace", "optics", "--ignore-not-found"), timeout=90)
@@ -102,6 +103,18 @@ def _check_refused(kubectl: Kubectl) -> None:
     assert "expected a value but found 'the end'" in status["message"]
     accepted = next(c for c in status["conditions"] if c["type"] == "Accepted")
     assert (accepted["status"], accepted["message"]) == ("False", status["message"])
+
+
+def _check_promised(kubectl: Kubectl) -> None:
+    """What was promised to an engine cannot be changed behind its back."""
+    kubectl("apply", "-f", "-", given=_job("held", "optics", script="echo first", intent="Hold"))
+    eventually(
+        lambda: kubectl.json("get", "ijob", "held", "-n", "optics")["status"].get("reason") == "Held", timeout=60
+    )
+    kubectl("patch", "ijob", "held", "-n", "optics", "--type", "merge", "-p", '{"spec":{"script":"echo second"}}')
+    eventually(lambda: _phase(kubectl, "held", "optics") == "Failed", timeout=60)
+    status = kubectl.json("get", "ijob", "held", "-n", "optics")["status"]
+    assert "cannot change spec.script any more" in status["message"]
 
 
 def _check_members_leave(kubectl: Kubectl) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from isthmus.errors import Cause, Conflict, Forbidden, Invalid
 from isthmus.identity.callers import RANKS, Caller, at_least
-from isthmus.resources.jobs import MUTABLE
+from isthmus.resources.jobs import check_promised
 from isthmus.resources.kinds import JOB, TENANT, TOKEN, Kind
 from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
@@ -176,18 +176,7 @@ def _room_for_elements(job: Object) -> None:
 
 
 def _job_promised(old: Object, new: Object) -> None:
-    before, after = validate(JOB, old)["spec"], new["spec"]
-    changed = _differences(before, after, MUTABLE)
-    if changed:
-        named = ", ".join(f"spec.{field}" for field in changed)
-        raise Invalid(
-            f"Job {new['metadata']['name']!r} cannot change {named} any more; "
-            f"only {', '.join(sorted(MUTABLE))} may change after creation: create a new job instead",
-            causes=tuple(
-                Cause(f"spec.{field}", "field is immutable: create a new job instead", "FieldValueForbidden")
-                for field in changed
-            ),
-        )
+    check_promised(new["metadata"]["name"], validate(JOB, old)["spec"], new["spec"])
 
 
 def _tenant_name(name: str) -> None:

@@ -17,6 +17,7 @@ import orjson
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.jobs import check_promised
 from isthmus.resources.kinds import JOB, KINDS, Kind
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
 from isthmus.resources.states import JobPhase
@@ -44,7 +45,7 @@ class Refuser:
         if self._checked.get(record.key) == state:
             return record
         try:
-            validate(KINDS[record.key.kind], record.obj)
+            _check(record, known)
         except Invalid as error:
             if self._wrong.get(record.key) != error.message or _unsaid(record):
                 self._wrong[record.key] = error.message
@@ -84,6 +85,14 @@ class Refuser:
         before = [Condition.model_validate(item) for item in status.get("conditions") or ()]
         status["conditions"] = [condition.to_json() for condition in set_condition(before, verdict, now)]
         await self._store.update(kind, {**obj, "status": status}, Part.STATUS)
+
+
+def _check(record: Record, known: Record | None) -> None:
+    """What the API checks of an object and of a change to it."""
+    kind = KINDS[record.key.kind]
+    spec = validate(kind, record.obj).get("spec")
+    if kind is JOB and known is not None and known.uid == record.uid and spec is not None:
+        check_promised(record.key.name, validate(kind, known.obj)["spec"], spec)
 
 
 def _with_good_spec(record: Record, known: Record | None) -> Record | None:

@@ -8,13 +8,15 @@ promised to an engine.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
+from isthmus.errors import Cause, Invalid
 
 from .expressions import parse_expression
 from .fields import Cpus, Duration, Memory
@@ -377,6 +379,22 @@ class Job(Resource):
     def run(self, attempt: int) -> str:
         """What identifies any of its tries."""
         return f"{self.identity}.{attempt}"
+
+
+def check_promised(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raise Invalid when a spec changes in what has been promised to an engine. Both are whole, with defaults."""
+    names = (before.keys() | after.keys()) - MUTABLE
+    changed = sorted(field for field in names if before.get(field) != after.get(field))
+    if changed:
+        named = ", ".join(f"spec.{field}" for field in changed)
+        raise Invalid(
+            f"Job {name!r} cannot change {named} any more; "
+            f"only {', '.join(sorted(MUTABLE))} may change after creation: create a new job instead",
+            causes=tuple(
+                Cause(f"spec.{field}", "field is immutable: create a new job instead", "FieldValueForbidden")
+                for field in changed
+            ),
+        )
 
 
 def uid_of_run(run_id: str) -> str:

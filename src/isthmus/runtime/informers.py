@@ -111,6 +111,8 @@ class Informer:
         old = self._records.get(record.key)
         if self._accept is not None:
             if (accepted := self._accept(record, old)) is None:
+                if old is not None and old.uid != record.uid:
+                    self._remove(old)  # it is gone, whatever came in its place
                 return
             record = accepted
         self._records[record.key] = record
