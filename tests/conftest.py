@@ -21,6 +21,9 @@ def anyio_backend() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Kubernetes come last: on a new machine its programs are being built meanwhile."""
+    for item in items:
+        if "kubernetes_api" in getattr(item, "fixturenames", ()):
+            item.add_marker("kubernetes")
     items.sort(key=lambda item: item.get_closest_marker("kubernetes") is not None)
 
 
