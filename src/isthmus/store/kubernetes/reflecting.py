@@ -101,6 +101,16 @@ class Reflector:
             # Replicas that lost the same server do not come back all at once.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(pause * 2, _LONGEST_PAUSE)
+            await self._check_history()
+
+    async def _check_history(self) -> None:
+        """A cluster restored from a backup may be behind what we have told: then everything is listed anew."""
+        try:
+            answer = await self._api.get(path_of(self.kind, None), self.kind.plural, {"limit": 1})
+        except IsthmusError:
+            return  # it does not answer, or does not know the kind: the next round says so
+        if int(answer["metadata"]["resourceVersion"]) < self.hub.version:
+            self._synced.clear()
 
     async def _list(self) -> None:
         page = await self._list_all(Query(self.kind))
