@@ -14,7 +14,7 @@ import pytest
 
 from isthmus.testing.servers import ServerProcess, eventually
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
 class Kubectl:

@@ -66,17 +66,24 @@ def _schema(kind: Kind) -> Schema:
     return found
 
 
-def _slim(value: Any, schema: Schema) -> Any:
+_DEEPEST = 100
+"""No kind nests deeper; what does is left as it is, and refused when it is written as JSON."""
+
+
+def _slim(value: Any, schema: Schema, depth: int = 0) -> Any:
     """Without empty texts in fields. Items of lists and values of maps are kept: there, empty is a value too."""
+    if depth > _DEEPEST:
+        return value
     if isinstance(value, list):
-        return [_slim(item, schema.get("items") or {}) for item in value]
+        return [_slim(item, schema.get("items") or {}, depth + 1) for item in value]
     if not isinstance(value, Mapping):
         return value
     fields = schema.get("properties")
     if fields is None:
         rest = schema.get("additionalProperties") or {}
-        return {name: _slim(item, rest) for name, item in value.items()}
-    return {name: _slim(item, fields.get(name) or {}) for name, item in value.items() if item not in ("", None)}
+        return {name: _slim(item, rest, depth + 1) for name, item in value.items()}
+    found = {name: item for name, item in value.items() if item not in ("", None)}
+    return {name: _slim(item, fields.get(name) or {}, depth + 1) for name, item in found.items()}
 
 
 def new_object(kind: Kind, obj: Mapping[str, Any]) -> Object:
