@@ -1,13 +1,17 @@
-"""What all tests share: asyncio as the event loop, and the wait for programs that are built first."""
+"""What all tests share: asyncio as the event loop, one Kubernetes API server, and the wait for its build."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from isthmus.errors import Misconfigured
 from isthmus.lab.kubernetes.binaries import ensure, tell
+from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.testing.kubernetes import running_api_server
+from isthmus.testing.kubernetes_home import settled
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +21,9 @@ def anyio_backend() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Kubernetes come last: on a new machine its programs are being built meanwhile."""
+    for item in items:
+        if "kubernetes_api" in getattr(item, "fixturenames", ()):
+            item.add_marker("kubernetes")
     items.sort(key=lambda item: item.get_closest_marker("kubernetes") is not None)
     for item in items:
         if item.get_closest_marker("kubernetes") and not item.get_closest_marker("timeout"):
@@ -32,3 +39,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         except Misconfigured as error:  # the test itself will say so again, and fail
             tell(error.message)
     return (yield)
+
+
+@pytest.fixture(scope="session")
+def kubernetes_api() -> Iterator[ControlPlane]:
+    """A real API server with its controllers, made a home of Isthmus. On a new machine it is built first."""
+    with running_api_server() as control:
+        asyncio.run(settled(control.kubeconfig))
+        control.start_controllers()  # after our kinds are known: they look for new ones only now and then
+        yield control

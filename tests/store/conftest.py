@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.store.base import Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
+from isthmus.testing.kubernetes_home import emptied
 from isthmus.testing.postgres import Postgres
 
 
@@ -49,5 +51,13 @@ async def sqlite_home(tmp_path: Path) -> AsyncIterator[DataHome]:
 @pytest.fixture
 async def postgres_home(postgres: Postgres) -> AsyncIterator[DataHome]:
     home = DataHome(postgres.url, f"t_{uuid.uuid4().hex}")
+    yield home
+    await home.close()
+
+
+@pytest.fixture
+async def kubernetes_home(kubernetes_api: ControlPlane) -> AsyncIterator[DataHome]:
+    await emptied(kubernetes_api.kubeconfig)
+    home = DataHome(f"kubernetes:{kubernetes_api.kubeconfig}")
     yield home
     await home.close()

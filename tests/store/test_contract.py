@@ -6,13 +6,14 @@ import pytest
 
 from isthmus.store.base import Store
 from isthmus.testing.store_deletions import DeletingContract
+from isthmus.testing.store_logs import LogContract
 from isthmus.testing.store_watches import ReplicasContract, WatchingContract
 from isthmus.testing.stores import ListingContract, WritingContract, compete_for_lease
 
 from .conftest import DataHome
 
 
-class TestSqlite(WritingContract, ListingContract, DeletingContract, WatchingContract):
+class TestSqlite(WritingContract, ListingContract, DeletingContract, WatchingContract, LogContract):
     @pytest.fixture
     def home(self, sqlite_home: DataHome) -> DataHome:
         return sqlite_home
@@ -23,7 +24,7 @@ class TestSqlite(WritingContract, ListingContract, DeletingContract, WatchingCon
 
 
 @pytest.mark.real
-class TestPostgres(WritingContract, ListingContract, DeletingContract, WatchingContract, ReplicasContract):
+class TestPostgres(WritingContract, ListingContract, DeletingContract, WatchingContract, LogContract, ReplicasContract):
     @pytest.fixture
     def home(self, postgres_home: DataHome) -> DataHome:
         return postgres_home

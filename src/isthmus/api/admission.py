@@ -13,9 +13,9 @@ from typing import Any
 
 from isthmus.errors import Cause, Conflict, Forbidden, Invalid
 from isthmus.identity.callers import RANKS, Caller, at_least
-from isthmus.resources import experiments, jobs
 from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT, TOKEN, Kind
 from isthmus.resources.meta import ObjectMeta
+from isthmus.resources.promises import FREE, check_promised
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.validation import check_name, validate
 
@@ -28,7 +28,6 @@ _RESERVED = re.compile(r"isthmus-system|isthmus-.*|kube-.*")
 _SERVER_OWNED = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "managedFields")
 _TENANT_ADMINS_CHANGE = frozenset({"members", "description"})
 _WORK = (JOB, EXPERIMENT)
-_PROMISED = {JOB.name: jobs.MUTABLE, EXPERIMENT.name: experiments.MUTABLE}
 
 
 def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str = "") -> Object:
@@ -65,8 +64,8 @@ def prepare_change(kind: Kind, old: Object, sent: Mapping[str, Any], *, keep_fin
         metadata["finalizers"] += [f for f in kept if f not in metadata["finalizers"]]
     _carry_over(old, metadata)
     checked = _checked(kind, obj)
-    if kind.name in _PROMISED:
-        _promised(kind, old, checked, _PROMISED[kind.name])
+    if kind.name in FREE:
+        check_promised(kind, checked["metadata"]["name"], validate(kind, old)["spec"], checked["spec"])
     return checked
 
 
@@ -183,21 +182,6 @@ def _room_for_runs(experiment: Object) -> None:
     """The runs of an experiment are called after it: two numbers of at most four digits."""
     if len(experiment["metadata"]["name"]) + 10 > MAX_NAME:
         raise _wrong("metadata.name", "leaves no room for the names of its runs; shorten it by ten characters")
-
-
-def _promised(kind: Kind, old: Object, new: Object, free: frozenset[str]) -> None:
-    """What has been promised to an engine, or decided what is compared, stays."""
-    changed = _differences(validate(kind, old)["spec"], new["spec"], free)
-    if changed:
-        named, what = ", ".join(f"spec.{field}" for field in changed), kind.singular
-        raise Invalid(
-            f"{kind.name} {new['metadata']['name']!r} cannot change {named} any more; "
-            f"only {', '.join(sorted(free))} may change after creation: create a new {what} instead",
-            causes=tuple(
-                Cause(f"spec.{field}", f"field is immutable: create a new {what} instead", "FieldValueForbidden")
-                for field in changed
-            ),
-        )
 
 
 def _tenant_name(name: str) -> None:

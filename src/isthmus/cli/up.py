@@ -38,7 +38,8 @@ Listen = Annotated[
     ),
 ]
 StoreUrl = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="postgresql://… instead of the embedded SQLite.")
+    str | None,
+    typer.Option("--store", metavar="URL", help="postgresql://… or kubernetes[:KUBECONFIG], not the embedded SQLite."),
 ]
 FilesFolder = Annotated[
     Path | None,
@@ -186,13 +187,19 @@ def _settings(
         data=(data or default_data_folder(dict(os.environ))).absolute(),
         host=host.strip("[]"),
         port=int(port),
-        store=store or os.environ.get("ISTHMUS_STORE") or None,
+        store=_store(store or os.environ.get("ISTHMUS_STORE")),
         shared_files=files,
         tls_certificate=tls_cert,
         tls_key=tls_key,
         insecure=insecure,
         log_level=log_level,
     )
+
+
+def _store(word: str | None) -> str | None:
+    from .places import store_location
+
+    return store_location(word) if word else None
 
 
 def elsewhere(url: str, host: str, port: int) -> bool:

@@ -34,7 +34,7 @@ class ServerSettings:
     port: int = DEFAULT_PORT
     """Port to listen on; 0 takes any free one."""
     store: str | None = None
-    """`postgresql://…`; none means SQLite in the data folder."""
+    """`postgresql://…` or `kubernetes:…`; none means SQLite in the data folder."""
     shared_files: Path | None = None
     """Folder of uploaded files and outputs that several control planes share. None: in the data folder."""
     tls_certificate: Path | None = None
@@ -50,6 +50,16 @@ class ServerSettings:
     """Jobs handled at the same time. Most of the time is waiting for the store or an engine."""
     log_level: str = "INFO"
     """How much is logged: DEBUG, INFO, WARNING, ERROR."""
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether a Kubernetes cluster is the home: others than our API write there."""
+        return (self.store or "").startswith("kubernetes:")
+
+    @property
+    def in_pod(self) -> bool:
+        """Whether we run inside that cluster."""
+        return (self.store or "").startswith("kubernetes:https://")
 
     @property
     def database(self) -> Path:

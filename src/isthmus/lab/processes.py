@@ -28,6 +28,11 @@ class Home(Protocol):
         """The variable, and its value, that every process of the lab and no other has in its environment."""
         ...
 
+    @property
+    def root(self) -> Path:
+        """Its folder."""
+        ...
+
     def log(self, name: str) -> Path:
         """Where a daemon writes its log."""
         ...

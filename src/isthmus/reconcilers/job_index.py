@@ -26,7 +26,7 @@ class JobIndex:
     def __init__(self, look: Callable[[Key], None], room_changed: Callable[[], None]) -> None:
         self.ledger = Ledger()
         self.keys: dict[str, Key] = {}
-        """Where the job with a uid lives."""
+        """Where the job with a uid, or of an identity, lives."""
         self.children: dict[str, Counter[JobPhase]] = {}
         """For each array, how many elements are in which phase."""
         self.active: dict[str, set[Key]] = {}
@@ -51,6 +51,8 @@ class JobIndex:
         if new is None:
             return
         self.keys[new.uid] = new.key
+        if identity := new.obj["status"].get("identity"):
+            self.keys[identity] = new.key
         obj = new.obj
         phase = JobPhase(obj["status"]["phase"])
         before = JobPhase(old.obj["status"]["phase"]) if old else None
@@ -163,6 +165,7 @@ class JobIndex:
     def _gone(self, record: Record) -> None:
         self._count_child(record.key, (_array_of(record.obj), JobPhase(record.obj["status"]["phase"])), (None, None))
         self.keys.pop(record.uid, None)
+        self.keys.pop(record.obj["status"].get("identity"), None)
         self._over.discard(record.uid)
         self.children.pop(record.uid, None)
         self.active.pop(record.uid, None)

@@ -367,7 +367,7 @@ class JobReconciler:
         if RUN_FINALIZER in (job.metadata.finalizers or ()):
             for attempt, site in _tries(job):
                 if engine := self._engines.find(site or ""):
-                    await engine.tidy(f"{job.uid}.{attempt}")
+                    await engine.tidy(job.run(attempt))
         if job.spec.ttl_after_finished and job.status.finished_at:
             end = parse_timestamp(job.status.finished_at) + timedelta(
                 seconds=parse_duration(job.spec.ttl_after_finished)
@@ -387,7 +387,7 @@ class JobReconciler:
             if site is None or self._site_is_gone(site):
                 continue
             engine = self._engines.of(site)
-            run_id = f"{job.uid}.{attempt}"
+            run_id = job.run(attempt)
             seen = await engine.observe(run_id)
             self._leadership.check()
             if seen is None:

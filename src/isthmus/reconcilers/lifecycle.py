@@ -289,6 +289,7 @@ def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
         checkpoint=status.checkpoint,
         submitted_at=status.submitted_at,
         dependencies=status.dependencies,
+        identity=status.identity,
         tries=[*(status.tries or []), over],
         observed_generation=status.observed_generation,
     )

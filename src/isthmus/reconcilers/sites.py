@@ -143,9 +143,9 @@ class SiteReconciler:
                 first = True  # names every run there is: ended ones may still want tidying up
                 async for runs in engine.changes():
                     for run_id in runs:
-                        uid = uid_of_run(run_id)
-                        key = self._index.keys.get(uid)
-                        if key and (first or not self._index.ended(uid)):
+                        identity = uid_of_run(run_id)
+                        key = self._index.keys.get(identity)
+                        if key and (first or not self._index.ended(identity)):
                             self._look(key)
                     first = False
             except IsthmusError as error:
@@ -202,6 +202,7 @@ def reachable(site: Site, inventory: Inventory, now: datetime, able: Sequence[st
         features=dict(inventory.features),
         abilities=list(able),
         probed_at=timestamp(now),
+        identity=site.status.identity,
         conditions=_conditions(site, ConditionStatus.TRUE, "", now),
         observed_generation=site.metadata.generation,
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from isthmus.errors import AlreadyExists, Conflict, NotFound
+from isthmus._kit.clock import timestamp, utcnow
+from isthmus.errors import AlreadyExists, Conflict, Invalid, NotFound
 from isthmus.resources.kinds import EVENT, EXPERIMENT, JOB, LEASE, PROFILE, TOKEN, Kind
 from isthmus.resources.leases import Lease, LeaseSpec
-from isthmus.resources.meta import ObjectMeta
+from isthmus.resources.meta import Condition, ConditionStatus, ObjectMeta, set_condition
 from isthmus.resources.states import TENANT_TRANSITIONS, TenantPhase, check_transition
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Tenant
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
-from isthmus.store.base import Key, Query, Record, Store
+from isthmus.store.base import Key, Query, Record, Spaces, Store
 
 from .job_index import JobIndex
 from .writing import Writer
@@ -29,10 +30,17 @@ class TenantReconciler:
     """Looks after tenants."""
 
     def __init__(
-        self, *, store: Store, tenants: Informer, index: JobIndex, blobs: Blobs, leadership: Leadership
+        self,
+        *,
+        store: Store,
+        tenants: Informer,
+        index: JobIndex,
+        blobs: Blobs,
+        leadership: Leadership,
+        spaces: Spaces | None = None,
     ) -> None:
         self._store, self._tenants, self._index, self._blobs = store, tenants, index, blobs
-        self._leadership = leadership
+        self._leadership, self._spaces = leadership, spaces
         self._writer = Writer(store, leadership, tenants)
 
     async def reconcile(self, key: Key) -> Result:
@@ -51,6 +59,7 @@ class TenantReconciler:
                 "active_jobs": self._index.ledger.active(tenant.name),
                 "uid_number": tenant.status.uid_number or await self._next_uid(),
                 "observed_generation": tenant.metadata.generation,
+                "conditions": await self._space(tenant),
             }
         )
         finalizers = tenant.metadata.finalizers or []
@@ -59,6 +68,20 @@ class TenantReconciler:
         elif status != tenant.status:
             await self._writer.status(record, status)
         return Result(requeue_after=5)
+
+    async def _space(self, tenant: Tenant) -> list[Condition]:
+        """See to its namespace, where the home has such; the conditions that follow."""
+        if self._spaces is None:
+            return tenant.status.conditions
+        self._leadership.check()
+        condition = Condition(type="Namespace", status=ConditionStatus.TRUE)
+        try:
+            await self._spaces.keep(tenant)
+        except Invalid as error:
+            condition = Condition(
+                type="Namespace", status=ConditionStatus.FALSE, reason="NotOurs", message=error.message
+            )
+        return set_condition(tenant.status.conditions, condition, timestamp(utcnow()))
 
     async def _remove(self, record: Record, tenant: Tenant) -> Result:
         if FINALIZER not in (tenant.metadata.finalizers or ()):
@@ -74,6 +97,8 @@ class TenantReconciler:
             return Result(requeue_after=0.5)
         self._leadership.check()
         await self._blobs.drop(tenant.name)
+        if self._spaces is not None:
+            await self._spaces.remove(tenant.name)
         kept = [name for name in tenant.metadata.finalizers or () if name != FINALIZER]
         await self._writer.metadata(record, finalizers=kept)
         return DONE

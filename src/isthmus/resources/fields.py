@@ -34,16 +34,32 @@ def _memory(value: Any) -> Any:
     return value
 
 
+# What the parsers take, for readers of schemas, which cannot run them.
+_DURATION = (
+    r"^\s*(([0-9]+(\.[0-9]+)?(ms|s|m|h|d|w))+|[0-9]+:[0-5]?[0-9]:[0-5]?[0-9]|[0-9]+-[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?"
+    r"|[Pp]([0-9]+[Ww])?([0-9]+[Dd])?([Tt]([0-9]+[Hh])?([0-9]+[Mm])?([0-9]+(\.[0-9]+)?[Ss])?)?)\s*$"
+)
+_AMOUNT = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*"
+_CPUS = _AMOUNT + r"m?\s*$"
+_MEMORY = _AMOUNT + r"(B|k|K|M|G|T|P|Ki|Mi|Gi|Ti|Pi|kB|KB|MB|GB|TB)?\s*$"
+
+
+def _amount(pattern: str) -> dict[str, Any]:
+    return {"x-kubernetes-int-or-string": True, "pattern": pattern}
+
+
 Duration = Annotated[
-    str, BeforeValidator(_duration), Field(description="90s, 1h30m, 2d, 01:30:00 or PT1H30M", max_length=64)
+    str,
+    BeforeValidator(_duration),
+    Field(description="90s, 1h30m, 2d, 01:30:00 or PT1H30M", max_length=64, json_schema_extra={"pattern": _DURATION}),
 ]
 Cpus = Annotated[
     str,
     BeforeValidator(_cpus),
-    Field(description="2, 0.5 or 500m", max_length=32, json_schema_extra={"x-kubernetes-int-or-string": True}),
+    Field(description="2, 0.5 or 500m", max_length=32, json_schema_extra=_amount(_CPUS)),
 ]
 Memory = Annotated[
     str,
     BeforeValidator(_memory),
-    Field(description="512Mi, 4Gi or 2G", max_length=32, json_schema_extra={"x-kubernetes-int-or-string": True}),
+    Field(description="512Mi, 4Gi or 2G", max_length=32, json_schema_extra=_amount(_MEMORY)),
 ]

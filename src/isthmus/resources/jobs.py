@@ -199,7 +199,7 @@ class Placement(Model):
 
 
 SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}$")]
-SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]{1,1024}$")]
+SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]+$", max_length=1024)]
 
 
 _AFTER = r"(singleton|after(any|ok|notok|corr)?(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+)"
@@ -434,6 +434,9 @@ class JobStatus(Model):
     tries: list[Try] | None = Field(default=None, description="the tries before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None
+    identity: str | None = Field(
+        default=None, description="what engines know it by, when it was moved here from where it had another uid"
+    )
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None
 
@@ -448,11 +451,20 @@ class Job(Resource):
     @property
     def run_id(self) -> str:
         """What identifies this try for all time: the engine is asked for it before anything is sent."""
-        return f"{self.uid}.{self.status.attempt}"
+        return self.run(self.status.attempt)
+
+    @property
+    def identity(self) -> str:
+        """What engines know the job by: its uid where it was first created."""
+        return self.status.identity or self.uid
+
+    def run(self, attempt: int) -> str:
+        """What identifies any of its tries."""
+        return f"{self.identity}.{attempt}"
 
 
 def uid_of_run(run_id: str) -> str:
-    """The uid of the job that a run belongs to."""
+    """The identity of the job that a run belongs to."""
     return run_id.rpartition(".")[0]
 
 

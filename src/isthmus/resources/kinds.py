@@ -56,6 +56,8 @@ class Kind:
     categories: tuple[str, ...] = ("isthmus",)
     served: bool = True
     """Whether the API offers it; the others are for the platform's own use."""
+    scale: tuple[str, str] | None = None
+    """Of kinds with replicas: the paths of the number wanted and of the number seen, such as `.spec.replicas`."""
     description: str = field(default="")
 
     @property

@@ -98,7 +98,9 @@ def _default_is_wrong(schema: Mapping[str, Any]) -> bool:
 def _structural(schema: Mapping[str, Any], defs: Mapping[str, Schema]) -> Schema:
     merged = _merged(schema, defs)
     if merged.get(INT_OR_STRING):
-        kept: Schema = {key: merged[key] for key in ("description", "default") if merged.get(key) is not None}
+        kept: Schema = {
+            key: merged[key] for key in ("description", "default", "pattern") if merged.get(key) is not None
+        }
         return {**kept, INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
     found: Schema = {key: merged[key] for key in _KEPT if key in merged}
     if "const" in merged:

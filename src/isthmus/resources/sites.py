@@ -245,6 +245,9 @@ class SiteStatus(Model):
     features: dict[str, str] = Field(default_factory=dict, description="what the engine can do here, and how")
     abilities: list[str] = Field(default_factory=list, description="such as images, multi-node, queues")
     probed_at: Time | None = None
+    identity: str | None = Field(
+        default=None, description="what engines know it by, when it was moved here from where it had another uid"
+    )
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None
 
@@ -255,6 +258,11 @@ class Site(Resource):
     kind: Literal["Site"] = "Site"
     spec: SiteSpec
     status: SiteStatus = Field(default_factory=SiteStatus)
+
+    @property
+    def identity(self) -> str:
+        """What its driver marks its work with: its uid where it was first created."""
+        return self.status.identity or self.uid
 
     @property
     def attributes(self) -> dict[str, str]:

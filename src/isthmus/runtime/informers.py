@@ -17,6 +17,8 @@ from isthmus.store.base import Change, EventType, Key, Query, Record, Store
 
 log = logging.getLogger(__name__)
 
+Accept = Callable[[Record, "Record | None"], "Record | None"]
+"""Given a new version and the one known before: what to show of it, or None to leave things as they are."""
 Handler = Callable[[Record | None, Record | None], None]
 """Called with the old and the new record; one of them may be None (added, deleted)."""
 
@@ -24,8 +26,9 @@ Handler = Callable[[Record | None, Record | None], None]
 class Informer:
     """A kind, as it is now."""
 
-    def __init__(self, store: Store, kind: Kind, *, retry: float = 1.0) -> None:
+    def __init__(self, store: Store, kind: Kind, *, retry: float = 1.0, accept: Accept | None = None) -> None:
         self.kind = kind
+        self._accept = accept
         self._store = store
         self._retry = retry
         self._records: dict[Key, Record] = {}
@@ -106,6 +109,12 @@ class Informer:
 
     def _put(self, record: Record) -> None:
         old = self._records.get(record.key)
+        if self._accept is not None:
+            if (accepted := self._accept(record, old)) is None:
+                if old is not None and old.uid != record.uid:
+                    self._remove(old)  # it is gone, whatever came in its place
+                return
+            record = accepted
         self._records[record.key] = record
         for handler in self._handlers:
             handler(old, record)

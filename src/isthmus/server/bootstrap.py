@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from isthmus._kit.ids import new_uid, suffix
 from isthmus.config import ServerSettings
 from isthmus.console.sessions import new_key
-from isthmus.errors import AlreadyExists, Misconfigured, NotFound
+from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
 from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
 from isthmus.resources.meta import ObjectMeta
@@ -21,6 +22,8 @@ from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Store
 
 from .files import write_private
+
+log = logging.getLogger(__name__)
 
 DEFAULT_TENANT = "default"
 _MARK = ".store"
@@ -44,8 +47,12 @@ async def first_objects(store: Store, settings: ServerSettings) -> None:
     local: dict[str, Any] = {}
     if settings.store:  # others may lead one day: they must know whose machine and whose folder it is
         local = {"root": str((settings.sites / "local").absolute()), "host": socket.gethostname()}
-    await _create(store, SITE, "local", {"driver": "local", "local": local})
-    await _create(store, TENANT, DEFAULT_TENANT, {"description": "for everybody without a tenant of their own"})
+    if not settings.in_pod:  # what a pod has is not for jobs
+        await _create(store, SITE, "local", {"driver": "local", "local": local})
+    try:
+        await _create(store, TENANT, DEFAULT_TENANT, {"description": "for everybody without a tenant of their own"})
+    except Invalid as error:  # a cluster has a namespace of that name, which is not ours to take
+        log.warning("no default tenant: %s", error)
     lease = Lease(metadata=ObjectMeta(name=marked.name, namespace=marked.namespace))
     with contextlib.suppress(AlreadyExists):
         await store.create(LEASE, lease.to_json())

@@ -22,6 +22,7 @@ from isthmus.reconcilers.placing import Placer
 from isthmus.reconcilers.planning import DeadlinePlanner
 from isthmus.reconcilers.profiling import ProfileKeeper
 from isthmus.reconcilers.recording import Recorder
+from isthmus.reconcilers.refusing import Refuser
 from isthmus.reconcilers.sites import MakeEngine, SiteReconciler
 from isthmus.reconcilers.steps import Steps
 from isthmus.reconcilers.surveying import Surveyor
@@ -32,7 +33,7 @@ from isthmus.runtime.controllers import Controller
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
-from isthmus.store.base import Key, Record, Store
+from isthmus.store.base import Key, Record, Spaces, Store
 
 
 class ControlPlane:
@@ -47,13 +48,20 @@ class ControlPlane:
         make_engine: MakeEngine,
         leadership: Leadership,
         workers: int = 16,
+        spaces: Spaces | None = None,
+        others_write: bool = False,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self._wake = asyncio.Event()
         self._engines = engines
-        self._jobs, self._sites = Informer(store, JOB), Informer(store, SITE)
-        self._tenants, self._classes = Informer(store, TENANT), Informer(store, DEVICE_CLASS)
-        self._experiments = Informer(store, EXPERIMENT)
+        self._refuser = Refuser(store, leadership) if others_write else None
+        accept = self._refuser.accept if self._refuser else None
+        self._jobs, self._sites = Informer(store, JOB, accept=accept), Informer(store, SITE, accept=accept)
+        self._tenants, self._classes = (
+            Informer(store, TENANT, accept=accept),
+            Informer(store, DEVICE_CLASS, accept=accept),
+        )
+        self._experiments = Informer(store, EXPERIMENT, accept=accept)
         self._recorder = Recorder(store)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
@@ -73,7 +81,7 @@ class ControlPlane:
             experiments=self._experiments, jobs=self._jobs, sites=self._sites, index=runs, steps=Steps(engines),
             blobs=blobs, recorder=self._recorder, now=now, **shared,
         )  # fmt: skip
-        tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, **shared)
+        tenants = TenantReconciler(tenants=self._tenants, index=index, blobs=blobs, spaces=spaces, **shared)
         classes = DeviceClassReconciler(classes=self._classes, sites=self._sites, **shared)
         self._placer = Placer(
             jobs=self._jobs, sites=self._sites, classes=self._classes, tenants=self._tenants, index=index,
@@ -113,6 +121,7 @@ class ControlPlane:
                     self._sweeper.run,
                     self._profiles.run,
                 ]
+                parts += [self._refuser.run] if self._refuser else []
                 parts += [c.run for c in (self._site_controller, self._tenant_controller, self._class_controller)]
                 for part in parts:
                     group.create_task(part())

@@ -88,7 +88,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
     return KubernetesEngine(
         KubernetesSettings(
             folder=settings.sites / site.name,
-            site=site.uid,
+            site=site.identity,
             kubeconfig=Path(spec.kubeconfig) if spec.kubeconfig else None,
             context=spec.context,
             namespace=spec.namespace,

@@ -28,7 +28,7 @@ class EngineLogs:
         if (engine := await self._engine(job, attempt)) is None:
             return b""
         try:
-            return await engine.read_log(f"{job.uid}.{attempt}", stream, offset, size)
+            return await engine.read_log(job.run(attempt), stream, offset, size)
         except NotFound:
             return b""
 
@@ -37,7 +37,7 @@ class EngineLogs:
         if (engine := await self._engine(job, attempt)) is None:
             return 0
         try:
-            return await engine.log_size(f"{job.uid}.{attempt}", stream)
+            return await engine.log_size(job.run(attempt), stream)
         except NotFound:
             return 0
 
@@ -46,7 +46,7 @@ class EngineLogs:
         if (engine := await self._engine(job, attempt)) is None:
             await asyncio.sleep(min(timeout, 0.1))
         else:
-            await engine.wait_log(f"{job.uid}.{attempt}", stream, offset, timeout)
+            await engine.wait_log(job.run(attempt), stream, offset, timeout)
 
     async def output(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
         """Part of the output, for who looks for reported values in it."""

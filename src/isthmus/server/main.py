@@ -39,7 +39,8 @@ from isthmus.reconcilers.engine_room import EngineRoom
 from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, Sole
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
-from isthmus.store.opening import open_store
+from isthmus.store.moving import check_complete
+from isthmus.store.opening import open_store, spaces_of
 from isthmus.telemetry.collecting import Telemetry
 
 from . import certificates
@@ -102,6 +103,7 @@ async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> 
 async def _serve(
     settings: ServerSettings, store: Store, listener: socket.socket, ready: Callable[[Instance], None]
 ) -> None:
+    await check_complete(store)
     await first_objects(store, settings)
     token = await admin_token(store, settings)
     identity = _identity(settings)
@@ -150,6 +152,8 @@ async def _serve(
             make_engine=drivers.make,
             leadership=leadership,
             workers=settings.workers,
+            spaces=spaces_of(store),
+            others_write=settings.in_cluster,
         )
         await plane.run()
 

@@ -30,6 +30,7 @@ import orjson
 
 from isthmus.resources.kinds import Kind
 from isthmus.resources.selectors import EVERYTHING, Selector
+from isthmus.resources.tenants import Tenant
 
 Object = dict[str, Any]
 
@@ -149,6 +150,18 @@ class Propagation(StrEnum):
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
+
+
+class Spaces(Protocol):
+    """The namespaces of tenants, where a home wants them made."""
+
+    async def keep(self, tenant: Tenant) -> None:
+        """See to it that the tenant has its namespace with its roles and quotas; raises Invalid when it cannot have."""
+        ...
+
+    async def remove(self, tenant: str) -> None:
+        """Take away what `keep` made."""
+        ...
 
 
 class Store(Protocol):

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .base import Store
+from .base import Spaces, Store
 from .settings import StoreSettings
 from .sqlite import SqliteStore
 
 
 def store_at(location: str | Path, settings: StoreSettings | None = None) -> Store:
-    """The store at a path (SQLite) or a `postgresql://…` address (PostgreSQL), not yet open."""
+    """The store at a path (SQLite), a `postgresql://…` address, or a `kubernetes:…` one; not yet open."""
     if isinstance(location, str) and location.startswith(("postgresql://", "postgres://")):
         from .postgres import PostgresStore  # needs a package that is optional
 
         return PostgresStore(location, settings)
+    if isinstance(location, str) and location.startswith("kubernetes:"):
+        from .kubernetes import KubernetesStore
+        from .kubernetes.access import access_at
+
+        return KubernetesStore(access_at(location), settings)
     return SqliteStore(Path(location), settings)
+
+
+def spaces_of(store: Store) -> Spaces | None:
+    """Who makes the namespaces of tenants; None where they need no making."""
+    return getattr(store, "spaces", None)
 
 
 async def open_store(location: str | Path, settings: StoreSettings | None = None) -> Store:

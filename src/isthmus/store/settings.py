@@ -60,7 +60,19 @@ class StoreSettings:
     """Seconds between looks for changes of other replicas when no notification came (PostgreSQL)."""
 
     answer_wait: float = 30.0
-    """Seconds to wait for an answer of the server (PostgreSQL)."""
+    """Seconds to wait for an answer of the server (PostgreSQL, Kubernetes)."""
 
     lookup_wait: float = 10.0
     """Seconds to find out whether a commit whose answer was lost took place (PostgreSQL)."""
+
+    requests: int = 32
+    """Requests under way at once (Kubernetes). API servers take a few hundred from all clients together."""
+
+    page: int = 500
+    """Objects asked for at once in a long list (Kubernetes). About a megabyte, which a server sends without pain."""
+
+    silence: float = 150.0
+    """Seconds without a word after which a watch is taken for dead (Kubernetes). A bookmark comes each minute."""
+
+    removal_wait: float = 5.0
+    """Seconds to wait for the watch to tell of a removal of ours (Kubernetes). Usually milliseconds."""

@@ -15,6 +15,7 @@ pause wakes them at once; the next round waits as long as the last one was expen
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -75,6 +76,7 @@ class Hub:
         self._groups: dict[_Place, dict[_GroupKey, _Group]] = {}
         self._recent: deque[Entry] = deque()
         self._recent_bytes = 0
+        self._kept_after = 0
         self._touched: dict[str, int] = {}
         self._awake: set[Watch] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -88,15 +90,19 @@ class Hub:
         """Tell of committed entries, in order."""
         for entry in entries:
             key = entry.record.key
+            self._remember(entry)
             self.version = entry.record.version
             self._touched[key.kind] = self.version
-            self._remember(entry)
             for place in ((key.kind, None), (key.kind, key.namespace)):
                 for group in list(self._groups.get(place, {}).values()):
                     change = entry.seen(group.labels, group.fields)
                     if change is not None:
                         self._deliver(group, change, entry.record)
         self._wake_soon()
+
+    def advance(self, version: int) -> None:
+        """Nothing that concerns us happened up to this version."""
+        self.version = max(self.version, version)
 
     def touched(self, kind: str) -> int:
         """The version of the latest change of a kind, as far as known since the start."""
@@ -123,9 +129,10 @@ class Hub:
         """The entries after a version up to the present, or None when some are no longer in memory."""
         if after >= self.version:
             return []
-        if not self._recent or self._recent[0].version > after + 1:
+        if not self._recent or after < self._kept_after:
             return None
-        return list(islice(self._recent, max(0, after + 1 - self._recent[0].version), None))
+        start = bisect_right(self._recent, after, key=lambda entry: entry.version)
+        return list(islice(self._recent, start, None))
 
     def add(self, watcher: Watch) -> None:
         """From now on, tell this watcher."""
@@ -158,12 +165,16 @@ class Hub:
         return [w for groups in self._groups.values() for group in groups.values() for w in group.members]
 
     def _remember(self, entry: Entry) -> None:
+        if not self._recent:
+            self._kept_after = self.version
         self._recent.append(entry)
         self._recent_bytes += len(entry.record.data)
         while len(self._recent) > self.settings.recent_changes or (
             self._recent_bytes > self.settings.recent_bytes and len(self._recent) > 1
         ):
-            self._recent_bytes -= len(self._recent.popleft().record.data)
+            gone = self._recent.popleft()
+            self._kept_after = gone.version
+            self._recent_bytes -= len(gone.record.data)
 
     def _deliver(self, group: _Group, change: Change, record: Record) -> None:
         waiting = (change, len(record.data))

@@ -1,19 +1,22 @@
 """The store contract as a suite: writing and listing. `store_deletions` and `store_watches` have the rest.
 
 A store is held to it by a test class that inherits from the suites and offers two fixtures: `home`, which opens stores
-on one and the same data, and `store`, one that is open with the default settings.
+on one and the same data, and `store`, one that is open with the default settings. All objects here are whole and valid:
+some stores check them. `Contract` says what a store may differ in; `store_logs` is for those with a log of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
-from isthmus.errors import AlreadyExists, Conflict, Expired, Invalid, IsthmusError, NotFound
+from isthmus.errors import AlreadyExists, Conflict, Invalid, IsthmusError, NotFound
 from isthmus.resources.kinds import EVENT, JOB, LEASE, SITE
 from isthmus.resources.selectors import parse_fields, parse_labels
+from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Record, Store
 from isthmus.store.settings import StoreSettings
 
@@ -28,15 +31,67 @@ class Home(Protocol):
         ...
 
 
+class Contract:
+    """What a store may differ in."""
+
+    alone: ClassVar[bool] = True
+    """Nobody else writes into it: versions can be counted."""
+    at_once: ClassVar[bool] = True
+    """What follows from a deletion for others is done when it is acknowledged, not a moment later."""
+    many: ClassVar[int] = 1200
+    """Objects that are more than what is read at once."""
+
+    async def comes_true(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
+        """It holds: now, or soon."""
+        if self.at_once:
+            assert await check(), what
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not await check():  # noqa: ASYNC110 - others do it, and tell nobody
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(what) from None
+
+    async def gone(self, store: Store, *keys: Key) -> None:
+        """None of them is there: now, or soon."""
+        for key in keys:
+            await self.comes_true(lambda key=key: _is_gone(store, key), f"{key} is gone")  # type: ignore[misc]
+
+    async def never_stays(self, store: Store, obj: Object) -> None:
+        """Nothing would ever collect this job: it is refused, or collected at once."""
+        if self.at_once:
+            with pytest.raises(Invalid):
+                await store.create(JOB, obj)
+        else:
+            await self.gone(store, (await store.create(JOB, obj)).key)
+
+
+async def _is_gone(store: Store, key: Key) -> bool:
+    return not await exists(store, key)
+
+
 def job(name: str, namespace: str = "ada", **metadata: Any) -> Object:
     """A small job."""
-    return {
-        "apiVersion": "isthmus.dev/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"command": ["true"], "priority": 0, "intent": "Run"},
-        "status": {"phase": "Pending"},
-    }
+    whole = {"metadata": {"name": name, "namespace": namespace}, "spec": {"command": ["true"]}}
+    obj = validate(JOB, whole)
+    obj["metadata"].update(metadata)
+    return obj
+
+
+def spec(**fields: Any) -> Object:
+    """The spec of a small job."""
+    return {**job("x")["spec"], **fields}
+
+
+def status(phase: str) -> Object:
+    """The status of a job in a phase."""
+    return {**job("x")["status"], "phase": phase}
+
+
+def site(name: str) -> Object:
+    """A small site."""
+    return validate(SITE, {"metadata": {"name": name}, "spec": {"driver": "local"}})
 
 
 def job_key(name: str, namespace: str = "ada") -> Key:
@@ -48,7 +103,13 @@ def owned_by(owner: Record, *others: Record) -> dict[str, Any]:
     """Metadata that names owners."""
     return {
         "ownerReferences": [
-            {"apiVersion": "isthmus.dev/v1", "kind": o.key.kind, "name": o.key.name, "uid": o.uid}
+            {
+                "apiVersion": "isthmus.dev/v1",
+                "kind": o.key.kind,
+                "name": o.key.name,
+                "uid": o.uid,
+                "blockOwnerDeletion": True,
+            }
             for o in (owner, *others)
         ]
     }
@@ -77,7 +138,7 @@ async def names(store: Store, query: Query) -> list[str]:
 
 
 @pytest.mark.anyio
-class WritingContract:
+class WritingContract(Contract):
     """Creating and updating."""
 
     async def test_create_fills_the_metadata_it_owns(self, store: Store) -> None:
@@ -95,7 +156,9 @@ class WritingContract:
         assert sent["metadata"]["uid"] == "mine", "the caller's object is not touched"
         found = await store.get(record.key)
         assert (found.uid, found.version, found.data) == (record.uid, record.version, record.data)
-        assert await store.version() == record.version
+        assert await store.version() >= record.version
+        if self.alone:
+            assert await store.version() == record.version
 
     async def test_a_name_is_taken_once(self, store: Store) -> None:
         """Names are unique per kind and namespace."""
@@ -131,10 +194,10 @@ class WritingContract:
 
     async def test_any_text_is_kept(self, store: Store) -> None:
         """Also what databases find difficult."""
-        spec = {"script": "a\0b\n\u2028 ' \" \\ \U0001f600", "env": {"": None}}
-        record = await store.create(JOB, {**job("a"), "spec": spec})
-        assert (await store.get(record.key)).obj["spec"] == spec
-        assert [r.obj["spec"] for r in (await store.list(Query(JOB))).records] == [spec]
+        text = "a\0b\n\u2028 ' \" \\ \U0001f600"
+        record = await store.create(JOB, {**job("a"), "spec": spec(command=["echo", text])})
+        assert (await store.get(record.key)).obj["spec"]["command"] == ["echo", text]
+        assert [r.obj["spec"]["command"][1] for r in (await store.list(Query(JOB))).records] == [text]
 
     async def test_a_nul_in_a_label_is_refused_alone(self, store: Store) -> None:
         """What a database could not keep does not disturb the others of its batch."""
@@ -171,37 +234,28 @@ class WritingContract:
     async def test_parts(self, store: Store) -> None:
         """An update replaces the spec, the status, or both, and nothing else."""
         record = await store.create(JOB, job("a"))
-        both = changed(record, labels={"l": "1"}, spec={"priority": 1}, status={"phase": "Running"})
+        both = changed(record, labels={"l": "1"}, spec=spec(priority=1), status=status("Running"))
         both["metadata"].pop("resourceVersion")
-        spec = (await store.update(JOB, both)).obj
-        assert (spec["spec"], spec["status"], spec["metadata"]["labels"]) == (
-            {"priority": 1},
-            {"phase": "Pending"},
-            {"l": "1"},
-        )
-        both = {**both, "spec": {"priority": 2}, "metadata": {**both["metadata"], "labels": {"l": "2"}}}
-        status = (await store.update(JOB, both, Part.STATUS)).obj
-        assert (status["spec"], status["status"], status["metadata"]["labels"]) == (
-            {"priority": 1},
-            {"phase": "Running"},
-            {"l": "1"},
-        )
-        whole = (await store.update(JOB, {**both, "status": {"phase": "Failed"}}, Part.WHOLE)).obj
-        assert (whole["spec"], whole["status"], whole["metadata"]["labels"]) == (
-            {"priority": 2},
-            {"phase": "Failed"},
-            {"l": "2"},
-        )
+
+        def parts(obj: Object) -> tuple[Object, Object, Object]:
+            return obj["spec"], obj["status"], obj["metadata"]["labels"]
+
+        assert parts((await store.update(JOB, both)).obj) == (spec(priority=1), status("Pending"), {"l": "1"})
+        both = {**both, "spec": spec(priority=2), "metadata": {**both["metadata"], "labels": {"l": "2"}}}
+        seen = (await store.update(JOB, both, Part.STATUS)).obj
+        assert parts(seen) == (spec(priority=1), status("Running"), {"l": "1"})
+        whole = (await store.update(JOB, {**both, "status": status("Failed")}, Part.WHOLE)).obj
+        assert parts(whole) == (spec(priority=2), status("Failed"), {"l": "2"})
 
     async def test_generation_follows_the_spec_alone(self, store: Store) -> None:
         """Labels and status leave it."""
         record = await store.create(JOB, job("a"))
         record = await store.update(JOB, changed(record, labels={"x": "1"}))
-        record = await store.update(JOB, changed(record, status={"phase": "Running"}), Part.STATUS)
+        record = await store.update(JOB, changed(record, status=status("Running")), Part.STATUS)
         assert record.obj["metadata"]["generation"] == 1
-        record = await store.update(JOB, changed(record, spec={"priority": 2}, generation=77))
+        record = await store.update(JOB, changed(record, spec=spec(priority=2), generation=77))
         assert record.obj["metadata"]["generation"] == 2
-        record = await store.update(JOB, changed(record, spec={"priority": True}), Part.WHOLE)
+        record = await store.update(JOB, changed(record, spec=spec(priority=3)), Part.WHOLE)
         assert record.obj["metadata"]["generation"] == 3
 
     async def test_nothing_changed_makes_no_version(self, store: Store) -> None:
@@ -210,10 +264,8 @@ class WritingContract:
         again = changed(record, labels={"y": "2", "x": "1"}, annotations={}, finalizers=[], managedFields=[1])
         assert (await store.update(JOB, again)).version == record.version
         assert (await store.update(JOB, again, Part.STATUS)).version == record.version
-        assert await store.version() == record.version
-        assert (
-            await store.update(JOB, changed(record, spec={**record.obj["spec"], "priority": 0.0}))
-        ).version > record.version
+        assert (await store.update(JOB, again, Part.WHOLE)).version == record.version
+        assert (await store.get(record.key)).version == record.version
 
     async def test_identity_cannot_be_changed(self, store: Store) -> None:
         """Times and deletion marks of the caller are ignored."""
@@ -232,7 +284,7 @@ class WritingContract:
         """Of many who change the same version, one succeeds and the others learn it."""
         record = await store.create(JOB, job("a"))
         for turn in range(5):
-            attempts = [store.update(JOB, changed(record, spec={"turn": turn, "by": n})) for n in range(20)]
+            attempts = [store.update(JOB, changed(record, spec=spec(priority=100 * turn + n + 1))) for n in range(20)]
             results = await asyncio.gather(*attempts, return_exceptions=True)
             won = [result for result in results if isinstance(result, Record)]
             assert len(won) == 1
@@ -247,15 +299,21 @@ class WritingContract:
             *(store.create(JOB, job(f"j{n % 40}")) for n in range(60)), return_exceptions=True
         )
         made = sorted(result.version for result in results if isinstance(result, Record))
-        assert made == list(range(start + 1, start + 41))
+        assert len(set(made)) == 40
+        assert made[0] > start
+        if self.alone:
+            assert made == list(range(start + 1, start + 41))
         assert sum(isinstance(result, AlreadyExists) for result in results) == 20
 
     async def test_kinds_without_status_and_namespace(self, store: Store) -> None:
         """Sites belong to nobody, events have no spec."""
-        site = await store.create(SITE, {"metadata": {"name": "here"}, "spec": {"driver": "local"}})
-        assert site.key == Key("Site", "", "here")
-        assert site.obj["apiVersion"] == "isthmus.dev/v1"
-        event = {"metadata": {"name": "e", "namespace": "ada"}, "reason": "Started", "count": 1}
+        here = await store.create(SITE, site("here"))
+        assert here.key == Key("Site", "", "here")
+        assert here.obj["apiVersion"] == "isthmus.dev/v1"
+        about = {"kind": "Job", "namespace": "ada", "name": "a"}
+        event = {
+            "metadata": {"name": "e", "namespace": "ada"}, "involvedObject": about, "reason": "Started", "count": 1,
+        }  # fmt: skip
         await store.create(EVENT, event)
         assert (await store.update(EVENT, {**event, "count": 2})).obj["count"] == 2
 
@@ -272,20 +330,21 @@ class WritingContract:
         with pytest.raises(IsthmusError):
             await store.create(JOB, job("late"))
         again = await home.open()
-        assert await again.version() == version
+        assert await again.version() >= version
         assert [(r.uid, r.data) for r in (await again.list(Query(JOB))).records] == [
             (r.uid, r.data) for r in records[1:]
         ]
-        assert (await again.create(JOB, job("new"))).version == version + 1
+        new = await again.create(JOB, job("new"))
+        assert new.version == version + 1 if self.alone else new.version > version
 
 
 async def compete_for_lease(one: Store, other: Store, rounds: int = 10) -> None:
     """Two holders take the same lease again and again; each time one of them gets it."""
     lease = {"metadata": {"name": "leader", "namespace": "isthmus-system"}, "spec": {"holderIdentity": ""}}
     current = await one.create(LEASE, lease)
-    for _ in range(rounds):
+    for turn in range(rounds):
         attempts = [
-            store.update(LEASE, changed(current, spec={"holderIdentity": who, "was": current.version}))
+            store.update(LEASE, changed(current, spec={"holderIdentity": who, "leaseTransitions": turn}))
             for who, store in (("one", one), ("other", other))
         ]
         results = await asyncio.gather(*attempts, return_exceptions=True)
@@ -297,7 +356,7 @@ async def compete_for_lease(one: Store, other: Store, rounds: int = 10) -> None:
 
 
 @pytest.mark.anyio
-class ListingContract:
+class ListingContract(Contract):
     """Selectors and pages."""
 
     async def test_order_and_namespaces(self, store: Store) -> None:
@@ -306,7 +365,9 @@ class ListingContract:
             await store.create(JOB, job(name, namespace))
         page = await store.list(Query(JOB))
         assert [r.key[1:] for r in page.records] == [("a", "a-b"), ("a", "a.b"), ("a", "a0"), ("a", "z"), ("b", "x")]
-        assert page.version == await store.version()
+        assert page.version <= await store.version()
+        if self.alone:
+            assert page.version == await store.version()
         assert page.continue_ is None
         assert await names(store, Query(JOB, "b")) == ["x"]
         assert await names(store, Query(SITE)) == []
@@ -338,9 +399,9 @@ class ListingContract:
     async def test_fields(self, store: Store, selector: str, expected: str) -> None:
         """The fields that the kind lets be selected, and where an object lives."""
         await store.create(JOB, job("a"))
-        await store.create(JOB, {**job("b"), "spec": {"priority": 5}, "status": {}})
-        await store.create(JOB, {**job("c"), "status": {"phase": "Running"}})
-        await store.create(JOB, {**job("x", "bob"), "status": {"phase": "Running"}})
+        await store.create(JOB, {**job("b"), "spec": spec(priority=5), "status": status("Queued")})
+        await store.create(JOB, {**job("c"), "status": status("Running")})
+        await store.create(JOB, {**job("x", "bob"), "status": status("Running")})
         assert await names(store, Query(JOB, None, fields=parse_fields(selector, JOB.fields))) == list(expected)
 
     async def test_selectors_follow_updates(self, store: Store) -> None:
@@ -348,7 +409,7 @@ class ListingContract:
         query = Query(JOB, "ada", fields=parse_fields("status.phase=Pending", JOB.fields))
         record = await store.create(JOB, job("a"))
         assert await names(store, query) == ["a"]
-        await store.update(JOB, changed(record, status={"phase": "Running"}), Part.STATUS)
+        await store.update(JOB, changed(record, status=status("Running")), Part.STATUS)
         assert await names(store, query) == []
 
     @pytest.mark.parametrize("namespace", ["ada", None])
@@ -363,7 +424,7 @@ class ListingContract:
             page = await store.list(query, limit=2)
             first, seen = page.version, [*page.records]
             while page.continue_:
-                await store.create(SITE, {"metadata": {"name": f"s{await store.version()}"}})
+                await store.create(SITE, site(f"s{await store.version()}"))
                 page = await store.list(query, limit=2, continue_=page.continue_)
                 assert page.version == first
                 assert len(page.records) <= 2
@@ -373,11 +434,12 @@ class ListingContract:
 
     async def test_a_long_list(self, store: Store) -> None:
         """Longer than what is read at once."""
-        await asyncio.gather(*(store.create(JOB, job(f"j{n:04}", f"n{n % 3}")) for n in range(1200)))
-        assert len((await store.list(Query(JOB))).records) == 1200
-        page = await store.list(Query(JOB), limit=700)
-        rest = await store.list(Query(JOB), limit=700, continue_=page.continue_)
-        assert len({r.key for r in (*page.records, *rest.records)}) == 1200
+        await asyncio.gather(*(store.create(JOB, job(f"j{n:04}", f"n{n % 3}")) for n in range(self.many)))
+        assert len((await store.list(Query(JOB))).records) == self.many
+        limit = self.many * 7 // 12
+        page = await store.list(Query(JOB), limit=limit)
+        rest = await store.list(Query(JOB), limit=limit, continue_=page.continue_)
+        assert len({r.key for r in (*page.records, *rest.records)}) == self.many
         assert all(r.obj["metadata"]["name"] == r.key.name for r in rest.records)
 
     async def test_a_watch_from_a_first_page_misses_nothing(self, store: Store) -> None:
@@ -399,23 +461,3 @@ class ListingContract:
         """Continue tokens are ours."""
         with pytest.raises(Invalid):
             await store.list(Query(JOB), limit=1, continue_=token)
-
-    async def test_a_list_continued_too_late(self, home: Home, store: Store) -> None:
-        """From its version no watch could start any more: list again."""
-        await store.close()
-        short = await home.open(StoreSettings(keep_changes=3, trim_interval=0.02, recent_changes=1))
-        for n in range(4):
-            await short.create(JOB, job(f"j{n}"))
-        page = await short.list(Query(JOB), limit=1)
-        for n in range(10):
-            await short.create(SITE, {"metadata": {"name": f"s{n}"}})
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                try:
-                    await short.list(Query(JOB), limit=1, continue_=page.continue_)
-                except Expired:
-                    break
-                await asyncio.sleep(0.02)
-        # Listing anew must lead out of it, however often the same list was asked for.
-        fresh = await short.list(Query(JOB), limit=1)
-        await short.list(Query(JOB), limit=1, continue_=fresh.continue_)
