@@ -1,12 +1,15 @@
-"""`python -m benchmarks.scheduling [--full] [--data FOLDER]`: jobs with deadlines, and docs/benchmarks-scheduling.md.
+"""`python -m benchmarks.scheduling`: jobs with deadlines, and docs/benchmarks-scheduling.md.
 
 Quick by default (minutes): 10 and 20 machines, one instance per cell, our own profiles. `--full` takes an hour or two:
-10, 20 and 50 machines, three instances. `--data` names a folder with `execution-times.csv` and `vm-prices.csv`.
+10, 20 and 50 machines, three instances each. `--data` names a folder with `execution-times.csv` and `vm-prices.csv`.
+`--runs` names a file as `isthmus bench scheduling --csv` writes it: what it holds is not run again, and what is run is
+added to it, so that a long measurement may be stopped and goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import sys
 from dataclasses import replace
@@ -14,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from isthmus.cli.bench.plots import cost_chart, decision_chart, gantt
-from isthmus.cli.bench.runs import Case, Run, run_case, write_csv
+from isthmus.cli.bench.runs import Case, Row, Run, run_case, write_csv
 from isthmus.cli.bench.tables import read_prices, read_profiles, shipped
 from isthmus.scheduling.deadlines.generating import Scenario, generate
 from isthmus.scheduling.deadlines.models import MachineType, Overheads, Profile
@@ -36,41 +39,69 @@ def yes(met: bool) -> str:
     return "yes" if met else "**no**"
 
 
-def runs_of(cell: list[Run], name: str) -> list[Run]:
-    return [run for run in cell if run.method == name]
+class Kept:
+    """Rows of earlier runs and of this one, in a file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.rows: list[Row] = []
+        if path is not None and path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                self.rows = [_row(found) for found in csv.DictReader(file)]
+
+    def cell(self, count: int, scenario: Scenario) -> list[Row]:
+        return [row for row in self.rows if (row.nodes, row.scenario) == (count, scenario) and row.method in COMPARED]
+
+    def add(self, runs: list[Run]) -> None:
+        self.rows += [run.row for run in runs]
+        if self._path is not None:
+            write_csv(self._path, self.rows)
 
 
-def cost(cell: list[Run], name: str) -> float:
-    return fmean(run.outcome.cost for run in runs_of(cell, name))
+def _row(found: dict[str, str]) -> Row:
+    whole, real = {"nodes", "seed", "reconfigurations"}, {"cost", "lateness_cost", "bound", "seconds"}
+    values = {
+        name: int(text) if name in whole else float(text) if name in real else text for name, text in found.items()
+    }
+    return Row(**values)  # type: ignore[arg-type]
 
 
-def compare(tables: Tables, nodes: list[int], instances: int) -> tuple[list[str], list[Run]]:
+def cost(cell: list[Row], name: str) -> float:
+    return fmean(row.cost for row in cell if row.method == name)
+
+
+def compare(tables: Tables, instances: dict[int, int], kept: Kept) -> list[str]:
     """The setting with free changes, and whether the aims are reached in each cell."""
     lines = [
         "| machines | scenario | over bound | late | vs relinking | vs greedy | vs EDF | relinking | s | its s | met |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    runs: list[Run] = []
-    for count in nodes:
+    for count, repeated in instances.items():
         for scenario in Scenario:
-            cell: list[Run] = []
-            for seed in range(instances):
+            for seed in range(repeated):
+                there = {row.method for row in kept.cell(count, scenario) if row.instance == str(seed)}
+                missing = [name for name in COMPARED if name not in there]
                 made = generate(scenario, count, *tables, seed)
-                cell += run_case(Case(str(scenario), str(seed), made), COMPARED, 1, 100)
-            ours, other, bound = cost(cell, "isthmus"), cost(cell, "path-relinking"), fmean(r.bound for r in cell)
-            late = fmean(run.outcome.lateness_cost for run in runs_of(cell, "isthmus")) / ours
-            spent = [fmean(r.outcome.seconds for r in runs_of(cell, m)) for m in ("isthmus", "path-relinking")]
-            met = ours <= 0.94 * other and ours <= 1.06 * bound and late <= 0.01
-            met = met and (count < 50 or spent[0] <= spent[1] / 3)
-            versus = [f"{100 * (ours / cost(cell, name) - 1):+.1f} %" for name in ("path-relinking", "greedy", "edf")]
-            over = [f"{100 * (mean / bound - 1):.1f} %" for mean in (ours, other)]
-            lines.append(
-                f"| {count} | {scenario} | {over[0]} | {100 * late:.2f} % | {' | '.join(versus)} | {over[1]} |"
-                f" {spent[0]:.2f} | {spent[1]:.1f} | {yes(met)} |"
-            )
+                kept.add(list(run_case(Case(str(scenario), str(seed), made), missing, 1, 100)))
+            lines.append(cell_line(count, scenario, kept.cell(count, scenario)))
             note(lines[-1])
-            runs += cell
-    return lines, runs
+    return lines
+
+
+def cell_line(count: int, scenario: Scenario, cell: list[Row]) -> str:
+    """One line of the table."""
+    mine, others = ([row for row in cell if row.method == name] for name in ("isthmus", "path-relinking"))
+    ours, bound = cost(cell, "isthmus"), fmean(row.bound for row in mine)
+    late = fmean(row.lateness_cost for row in mine) / ours
+    spent = [fmean(row.seconds for row in rows) for rows in (mine, others)]
+    met = ours <= 0.94 * cost(cell, "path-relinking") and ours <= 1.06 * bound and late <= 0.01
+    met = met and (count < 50 or spent[0] <= spent[1] / 3)
+    versus = [f"{100 * (ours / cost(cell, name) - 1):+.1f} %" for name in ("path-relinking", "greedy", "edf")]
+    over = [f"{100 * (mean / bound - 1):.1f} %" for mean in (ours, cost(cell, "path-relinking"))]
+    return (
+        f"| {count} | {scenario} | {over[0]} | {100 * late:.2f} % | {' | '.join(versus)} | {over[1]} |"
+        f" {spent[0]:.2f} | {spent[1]:.1f} | {yes(met)} |"
+    )
 
 
 def overheads(tables: Tables, nodes: list[int], instances: int) -> list[str]:
@@ -131,7 +162,7 @@ Profiles: {source}. Machine: {machine}.
 
 ## The published setting, with free changes
 
-Ten jobs per machine, deadlines at one to three times the fastest run time. `over bound` is our cost above what the
+Ten jobs per machine, deadlines at one to three times the fastest run time. Instances per cell: {instances}. `over bound` is our cost above what the
 jobs cost at least, each for itself with no other in the way; `relinking` is that of path relinking with 100 drafts per
 decision. `late` is the part of our cost that is lateness. `s` is processor time of all decisions of one instance.
 Aims in each cell: at least 6 % below path relinking, at most 6 % above the bound, lateness at most 1 %; and with 50
@@ -166,27 +197,30 @@ The high rate; n is machines plus jobs at once. The last column does not rise if
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scheduling", description=__doc__)
     parser.add_argument("--full", action="store_true", help="10, 20 and 50 machines, three instances per cell")
+    parser.add_argument("--instances", help="per cell, for each number of machines; 1,1, or 3,3,3 with --full")
     parser.add_argument("--data", type=Path, help="folder with execution-times.csv and vm-prices.csv")
+    parser.add_argument("--runs", type=Path, help="file of runs to go on from, and to add to")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the page and its plots go")
     asked = parser.parse_args()
+    numbers = [int(word) for word in (asked.instances or ("3,3,3" if asked.full else "1,1")).split(",")]
+    instances = dict(zip((10, 20, 50), numbers, strict=False))
     catalogue = read_prices(asked.data / "vm-prices.csv" if asked.data else shipped("machines.csv"))
     profiles = read_profiles(asked.data / "execution-times.csv" if asked.data else shipped("profiles.csv"), catalogue)
     tables = (profiles, catalogue)
-    source = "the published Azure tables" if asked.data else "our own (shipped)"
     images = asked.docs / "images"
     images.mkdir(parents=True, exist_ok=True)
     grown, timed = growth(tables, [10, 20, 50, 100] if asked.full else [10, 20, 50])
     decision_chart(timed, images / "scheduling-decisions.svg")
-    second = overheads(tables, [10, 50] if asked.full else [10], 3 if asked.full else 1)
-    setting, runs = compare(tables, [10, 20, 50] if asked.full else [10, 20], 3 if asked.full else 1)
-    cost_chart(runs, images / "scheduling-cost.svg")
-    gantt(next(run for run in runs if run.method == "isthmus"), images / "scheduling-gantt.svg")
-    if asked.full:
-        write_csv(asked.docs / "benchmarks-scheduling.csv", runs)
+    gantt(timed[0], images / "scheduling-gantt.svg")
+    second = overheads(tables, [10, 20] if asked.full else [10], instances[10])
+    kept = Kept(asked.runs)
+    setting = compare(tables, instances, kept)
+    cost_chart([row for row in kept.rows if row.method in COMPARED], images / "scheduling-cost.svg")
     (asked.docs / "benchmarks-scheduling.md").write_text(
         PAGE.format(
-            source=source,
+            source="the published Azure tables" if asked.data else "our own (shipped)",
             machine=machine(),
+            instances=", ".join(f"{count} with {nodes} machines" for nodes, count in instances.items()),
             setting="\n".join(setting),
             second="\n".join(second),
             grown="\n".join(grown),

@@ -66,6 +66,22 @@ def test_isthmus_packs_when_machines_are_few() -> None:
     assert sum(kind.devices for kind in plan.machines.values()) == 5
 
 
+def test_who_must_hurry_at_some_time_hurries_while_devices_are_idle() -> None:
+    """Each of twenty jobs needs four devices for a part of its time, and does not care when. Not all of them fit at
+    once: as many as fit hurry now, those with the least slack first, and nobody waits."""
+    jobs = [job(f"j{i}", 3.2 + 0.01 * i, a1=4, a4=2) for i in range(20)]
+    plan = optimise(snapshot(*jobs, machines=12, gap=60.0))
+    hurried = {name for name, place in plan.placements.items() if place.devices == 4}
+    assert hurried == {f"j{i}" for i in range(9)}
+    assert len(plan.placements) == 20
+
+
+def test_another_machine_changes_nothing_where_machines_are_plenty() -> None:
+    jobs = [job(f"j{i}", 2.5 + i, a1=4, a2=3, a3=2.6, a4=2) for i in range(10)]
+    plans = [optimise(snapshot(*jobs, machines=count, gap=3000.0)) for count in (12, 13, 20)]
+    assert plans[0] == plans[1] == plans[2]
+
+
 def test_isthmus_mixes_options_to_be_in_time_at_the_cost_of_the_bound() -> None:
     """With others arriving often, a job changes between one and four devices and comes close to its hull."""
     ticks = [tick(i) for i in range(1, 70)]

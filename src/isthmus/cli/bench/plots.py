@@ -8,7 +8,7 @@ from math import ceil, floor, log2, log10
 from pathlib import Path
 from statistics import fmean
 
-from .runs import Run
+from .runs import Row, Run
 
 _COLOURS = (
     "#8d99ae",
@@ -55,18 +55,15 @@ class _Canvas:
         path.write_text(f"{head}\n{chr(10).join(self._parts)}\n</svg>\n", encoding="utf-8")
 
 
-def cost_chart(runs: Sequence[Run], path: Path) -> None:
+def cost_chart(rows: Sequence[Row], path: Path) -> None:
     """Cost over the lower bound for each scenario and method, on a logarithmic scale."""
-    methods = list(dict.fromkeys(run.method for run in runs))
-    cells = list(dict.fromkeys((len(run.case.instance.machines), run.case.scenario) for run in runs))
+    methods = list(dict.fromkeys(row.method for row in rows))
+    cells = list(dict.fromkeys((row.nodes, row.scenario) for row in rows))
     ratios = {
-        (cell, name): fmean(
-            run.outcome.cost / run.bound
-            for run in runs
-            if run.method == name and (len(run.case.instance.machines), run.case.scenario) == cell
-        )
+        (cell, name): fmean(found)
         for cell in cells
         for name in methods
+        if (found := [r.cost / r.bound for r in rows if r.method == name and (r.nodes, r.scenario) == cell])
     }
     top = max(1.5, *ratios.values())
     bar, left, base, tall = 14, 60, 330, 270
@@ -80,7 +77,7 @@ def cost_chart(runs: Sequence[Run], path: Path) -> None:
     for number, cell in enumerate(cells):
         x = left + group * number + 12
         for index, name in enumerate(methods):
-            ratio = ratios[cell, name]
+            ratio = ratios.get((cell, name), 1.0)
             height = tall * max(0.0, log10(ratio)) / log10(top) + 1
             note = f"{name}: {ratio:.3f}"
             canvas.box(x + bar * index, base - height, bar - 2, height, _COLOURS[index % len(_COLOURS)], note)

@@ -11,22 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from time import process_time
+from typing import NamedTuple
 
 from isthmus.scheduling.deadlines.methods import RANDOMISED, method
 from isthmus.scheduling.deadlines.simulating import Instance, Outcome, simulate
 
-COLUMNS = (
-    "nodes",
-    "scenario",
-    "instance",
-    "seed",
-    "method",
-    "cost",
-    "lateness_cost",
-    "bound",
-    "reconfigurations",
-    "seconds",
-)
+
+class Row(NamedTuple):
+    """One line of the CSV file."""
+
+    nodes: int
+    scenario: str
+    instance: str
+    seed: int
+    method: str
+    cost: float
+    lateness_cost: float
+    bound: float
+    reconfigurations: int
+    seconds: float
+    """Processor time of all decisions."""
+
+
+COLUMNS = Row._fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +55,11 @@ class Run:
     bound: float
     outcome: Outcome
 
-    def row(self) -> tuple[object, ...]:
-        """As `COLUMNS` name it."""
+    @property
+    def row(self) -> Row:
+        """What is kept of it."""
         outcome = self.outcome
-        return (
+        return Row(
             len(self.case.instance.machines),
             self.case.scenario,
             self.case.name,
@@ -66,20 +74,22 @@ class Run:
 
 
 def run_case(case: Case, methods: Sequence[str], seeds: int, iterations: int) -> Iterable[Run]:
-    """Every method on an instance; randomised ones once for each seed."""
+    """Every method on an instance, for each seed. Without chance all seeds are alike: one run counts for all."""
     bound = case.instance.bound
     for name in methods:
-        for seed in range(seeds if name in RANDOMISED else 1):
-            decide = method(name, seed=seed, iterations=iterations)
-            yield Run(case, seed, name, bound, simulate(case.instance, decide, process_time))
+        outcome: Outcome | None = None
+        for seed in range(seeds):
+            if outcome is None or name in RANDOMISED:
+                outcome = simulate(case.instance, method(name, seed=seed, iterations=iterations), process_time)
+            yield Run(case, seed, name, bound, outcome)
 
 
-def write_csv(path: Path, runs: Iterable[Run]) -> None:
-    """All runs, one per line."""
+def write_csv(path: Path, rows: Iterable[Row]) -> None:
+    """All rows, one per line."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        writer.writerows(run.row() for run in runs)
+        writer.writerows(rows)
 
 
 def table(runs: Sequence[Run]) -> list[str]:
@@ -98,7 +108,7 @@ def table(runs: Sequence[Run]) -> list[str]:
                 f"{cost:.2f}",
                 f"{100 * fmean(run.outcome.lateness_cost for run in mine) / cost if cost else 0:.2f} %",
                 f"{fmean(run.outcome.lateness for run in mine) / jobs:.0f}",
-                f"{100 * (cost / fmean(run.bound for run in mine) - 1):+.1f} %",
+                f"{100 * max(0.0, cost / fmean(run.bound for run in mine) - 1):+.1f} %",
                 f"{100 * (cost / relinking - 1):+.1f} %" if relinking else "",
                 f"{fmean(run.outcome.reconfigurations for run in mine):.0f}",
                 f"{1000 * sum(r.outcome.seconds for r in mine) / max(1, sum(r.outcome.decisions for r in mine)):.2f}",

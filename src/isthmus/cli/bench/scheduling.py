@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +92,7 @@ def scheduling(
         )
     runs = _run_all(_checked(cases), chosen, seeds, iterations)
     if csv_file is not None:
-        write_csv(csv_file, runs)
+        write_csv(csv_file, (run.row for run in runs))
         say(f"wrote {csv_file}")
     if plots is not None:
         _plot(runs, plots)
@@ -143,12 +143,10 @@ def _run_all(cases: Iterator[Case], methods: tuple[str, ...], seeds: int, iterat
     def write() -> None:
         if cell:
             case = cell[0].case
-            count = len({run.case.name for run in cell})
-            typer.echo(
-                f"{case.scenario}, {len(case.instance.machines)} machines, {len(case.instance.jobs)} jobs, "
-                f"mean of {count} instance{'s' * (count > 1)}; lower bound "
-                f"{sum({run.case.name: run.bound for run in cell}.values()) / count:.2f}"
-            )
+            bounds = {run.case.name: run.bound for run in cell}
+            size = f"{_several(case.instance.machines, 'machine')}, {_several(case.instance.jobs, 'job')}"
+            mean = f"mean of {_several(bounds, 'instance')}; lower bound {sum(bounds.values()) / len(bounds):.2f}"
+            typer.echo(f"{case.scenario}, {size}, {mean}")
             typer.echo("\n".join(f"  {line}" for line in table(cell)) + "\n")
         runs.extend(cell)
         cell.clear()
@@ -181,12 +179,17 @@ def _cell(case: Case) -> tuple[int, str]:
 
 def _plot(runs: list[Run], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    cost_chart(runs, folder / "cost.svg")
-    best = [run for run in runs if run.method == "isthmus"] or [run for run in runs if run.method == runs[0].method]
+    cost_chart([run.row for run in runs], folder / "cost.svg")
+    once = [run for run in runs if not run.seed]
+    best = [run for run in once if run.method == "isthmus"] or [run for run in once if run.method == runs[0].method]
     decision_chart(best, folder / "decisions.svg")
     for name in dict.fromkeys(run.method for run in runs):
         gantt(next(run for run in runs if run.method == name), folder / f"gantt-{name}.svg")
     say(f"wrote cost.svg, decisions.svg and gantt-METHOD.svg to {folder}")
+
+
+def _several(things: Sized, word: str) -> str:
+    return f"{len(things)} {word}{'s' * (len(things) != 1)}"
 
 
 def _words(text: str) -> list[str]:

@@ -45,7 +45,7 @@ class _Row:
 
     def whole(self, *names: str) -> int:
         number = self.number(*names)
-        if number != int(number):
+        if not number.is_integer():
             raise Invalid(f"{self._where}: {names[0]} is {number}, which is not a whole number")
         return int(number)
 
@@ -154,9 +154,12 @@ def _jobs(
         elif name in odd:
             left_out.append(f"{name} was left out: its run times contradict each other ({odd[name]})")
         else:
-            profile = Profile(times[name])
-            profile = shared.setdefault(profile, profile)
-            jobs.append(Job(name, row.number("submission"), row.number("deadline"), row.number("weight"), profile))
+            when = row.number("submission"), row.number("deadline"), row.number("weight")
+            try:
+                profile = Profile(times[name])
+                jobs.append(Job(name, *when, shared.setdefault(profile, profile)))
+            except Invalid as error:
+                left_out.append(f"{name} was left out: {error}")
     return tuple(jobs), left_out
 
 

@@ -21,7 +21,7 @@ from .packing import Pack, pack
 from .refining import Board, dissolve, fill
 from .settling import Load, settle
 from .simulating import unplaceable
-from .valuing import Floats, Market, Values, market_of, value
+from .valuing import Columns, Floats, Market, Values, market_of, value
 
 _SMALL = 8
 """With so few machines, plans for fewer machines are tried too: then one more machine never makes a plan worse."""
@@ -181,8 +181,8 @@ def _plan(desk: _Desk) -> tuple[Plan, float] | None:
         return None
     free = np.array([row not in desk.kept for row in range(len(values.wait))])
     net = np.where(values.useful & free[:, None], values.gain - market.shares * values.run, -np.inf)
-    fit = _fit(market, net, np.where(values.useful, market.slots * values.run, 0.0), room)
-    board = desk.board(fit.packs, dict(zip(fit.jobs, fit.columns, strict=True)))
+    fit = _fit(market, net, np.where(values.useful, market.slots * values.run, 0.0), room, values.slack)
+    board = desk.board(fit.packs, {job: column for job, column in enumerate(fit.columns.tolist()) if column >= 0})
     dissolve(board)
     fill(board)
     if not board.packs:  # somebody has to run, or nothing would ever happen again: who waits least well
@@ -199,32 +199,50 @@ class _Fit(NamedTuple):
     """Choices that fit at a price for a machine."""
 
     price: float
-    jobs: list[int]
-    columns: list[int]
+    columns: Columns
+    """The option of each job; -1 if it waits."""
     packs: list[Pack]
 
 
-def _fit(market: Market, net: Floats, slots: Floats, room: int) -> _Fit:
-    """The choices at the lowest price that makes them fit."""
+def _fit(market: Market, net: Floats, slots: Floats, room: int, slack: Floats) -> _Fit:
+    """The choices at the lowest price that makes them fit.
 
-    def attempt(price: float) -> _Fit | None:
+    Many jobs change their mind at the same price: who must hurry at some time is indifferent when. So those that
+    would choose otherwise at a slightly lower price have it, who has the least slack first, as many as fit. Without
+    this, devices stay idle now, and later all hurry at once.
+    """
+
+    def choose(price: float) -> Columns:
         score = net - price * slots
         columns = score.argmax(axis=1)
-        best = score[np.arange(len(columns)), columns]
-        jobs = np.nonzero(best >= -_TINY)[0]
-        wanted = columns[jobs].tolist()
-        packs = pack(market, jobs.tolist(), wanted, room)
-        return None if packs is None else _Fit(price, jobs.tolist(), wanted, packs)
+        return np.where(np.take_along_axis(score, columns[:, None], 1)[:, 0] >= -_TINY, columns, -1)
 
-    if (found := attempt(0.0)) is not None:
+    def attempt(price: float, columns: Columns) -> _Fit | None:
+        jobs = np.nonzero(columns >= 0)[0]
+        packs = pack(market, jobs.tolist(), columns[jobs].tolist(), room)
+        return None if packs is None else _Fit(price, columns, packs)
+
+    if (found := attempt(0.0, choose(0.0))) is not None:
         return found
     low, high = 0.0, max(max(rates) for rates in market.rates.values()) or 1.0
-    while (found := attempt(high)) is None:
+    while (found := attempt(high, choose(high))) is None:
         low, high = high, high * 4
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if (better := attempt(middle)) is None:
+        if (better := attempt(middle, choose(middle))) is None:
             low = middle
         else:
             found, high = better, middle
+    dearer, cheaper = found.columns, choose(low)
+    torn = np.nonzero(dearer != cheaper)[0]
+    torn = torn[np.argsort(slack[torn], kind="stable")]
+    some, many = 0, len(torn)
+    while some < many - 1:
+        middle_of = (some + many) // 2
+        columns = dearer.copy()
+        columns[torn[:middle_of]] = cheaper[torn[:middle_of]]
+        if (better := attempt(high, columns)) is None:
+            many = middle_of
+        else:
+            found, some = better, middle_of
     return found

@@ -86,7 +86,11 @@ class _Holes:
 
 
 def dissolve(board: Board) -> None:
-    """Take apart the packs that do not pay, the worst first."""
+    """Take apart the packs that do not pay, the worst first.
+
+    No more machines run afterwards than before, however many there are: where machines are plenty, one more must
+    not change the plan.
+    """
     weak = sorted(
         (net, index) for index, pack in enumerate(board.packs) if not pack.fixed and (net := board.net(pack)) < -_TINY
     )
@@ -98,7 +102,7 @@ def dissolve(board: Board) -> None:
     for _, index in weak:
         pack = everyone[index]
         holes.remove(pack)
-        free = board.limit - (len(board.packs) - len(gone)) + 1
+        free = len(everyone) - (len(board.packs) - len(gone)) + 1
         before = [(job, board.chosen[job], job in board.staying) for job in pack.jobs]
         net = board.net(pack)
         value, new, moved = _scatter(board, holes, pack, free)

@@ -25,12 +25,13 @@ from .models import MachineType, Objective, Placement, Profile, Snapshot
 from .settling import cheapest_hosts
 
 Floats = NDArray[np.float64]
+Columns = NDArray[np.int64]
 
 _GAPS = ((0.585786437626905, 0.853553390593274), (3.414213562373095, 0.146446609406726))
 _LONGER = 1.5
 _SHORTEST = 1e-3
 """The gap is at least this part of the time to the next end: jobs that come together say nothing about the next."""
-_CAUTION = 2.5
+_CAUTION = 5.0
 _PREMIUM = 0.02
 _UNEVEN = 0.4
 """The share of the devices left idle by jobs of one kind alone that is expected to stay idle after all."""
@@ -127,7 +128,9 @@ class Values:
     useful: NDArray[np.bool_]
     wait: Floats
     """What the rest of each job costs if it waits."""
-    column: NDArray[np.int64]
+    slack: Floats
+    """Seconds that each job could lose and still be in time at the fastest; negative if it is late."""
+    column: Columns
     """The option that each job has; -1 if it waits."""
     stay: Floats
     """What each running job gains if it stays as it is, and how long that is paid."""
@@ -149,7 +152,7 @@ def value(snapshot: Snapshot, market: Market) -> Values:
     else:
         since = np.array([max(0.0, state.ready - snapshot.now) for state in snapshot.jobs])[:, None]
         stay, stay_run, _ = sums.gains(np.take_along_axis(seconds, at, 1), since)
-    return Values(gain, run, useful, wait, column, stay[:, 0], stay_run[:, 0])
+    return Values(gain, run, useful, wait, sums.slack, column, stay[:, 0], stay_run[:, 0])
 
 
 class _Sums:
@@ -165,6 +168,7 @@ class _Sums:
         self._slopes = np.array([s + (s[-1],) * (width - len(s)) for _, s in edges])
         self._premium = np.array([row.premium for row in rows])[:, None]
         fastest = np.array([row.fastest for row in rows]) * self._remaining[:, 0]
+        self.slack: Floats = self._left[:, 0] - fastest
         cheapest = np.array([row.cheapest for row in rows]) * self._remaining[:, 0]
         ends = np.clip(self._left[:, 0], fastest, cheapest)
         running = np.array([state.placement is not None for state in states])
