@@ -44,6 +44,7 @@ def page(sections: list[Section]) -> str:
         "",
         "Made by `make bench`. Each figure is a ratio to a baseline measured in the same run, because machines differ",
         "and are noisy; absolute numbers are of this machine only. Load and server share its cores.",
+        "Jobs with deadlines have [a page of their own](benchmarks-scheduling.md).",
         "",
         f"Machine: {machine()}. Date: {datetime.now(UTC):%Y-%m-%d}.",
         "",
