@@ -156,7 +156,8 @@ def growth(tables: Tables, nodes: list[int]) -> tuple[list[str], list[Run]]:
 PAGE = """# Benchmarks: jobs with deadlines
 
 Made by `make bench` (`python -m benchmarks.scheduling`). Costs do not depend on the machine, times do: read them as
-ratios within one run. `isthmus bench scheduling --help` tells how to make your own.
+ratios. Runs kept from earlier measurements (`--runs`) are not repeated. `isthmus bench scheduling --help` tells how to
+make your own.
 
 Profiles: {source}. Machine: {machine}.
 

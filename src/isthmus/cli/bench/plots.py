@@ -77,7 +77,8 @@ def cost_chart(rows: Sequence[Row], path: Path) -> None:
     for number, cell in enumerate(cells):
         x = left + group * number + 12
         for index, name in enumerate(methods):
-            ratio = ratios.get((cell, name), 1.0)
+            if (ratio := ratios.get((cell, name))) is None:
+                continue
             height = tall * max(0.0, log10(ratio)) / log10(top) + 1
             note = f"{name}: {ratio:.3f}"
             canvas.box(x + bar * index, base - height, bar - 2, height, _COLOURS[index % len(_COLOURS)], note)
