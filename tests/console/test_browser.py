@@ -49,6 +49,16 @@ def experiment(server: ServerProcess) -> str:
     return "/console/experiments/default/sizes"
 
 
+@pytest.fixture(scope="module")
+def plain(server: ServerProcess) -> str:
+    """A job that has ended, with a log and a file; and an array."""
+    server.submit("plain", "sh", "-c", "echo hello; echo 1 > a.csv", outputs=["*.csv"])
+    server.submit("many", "true", array={"indices": "0-3"})
+    server.finished("many")
+    server.finished("plain")
+    return "/jobs/default/plain"
+
+
 def test_a_newcomer_goes_from_sign_in_to_result(server: ServerProcess, browser: Browser) -> None:
     page = signed_in(browser, server.url, server.token, viewport={"width": 1280, "height": 900})
     problems: list[str] = []
@@ -214,7 +224,7 @@ def test_a_running_job_has_live_plots(server: ServerProcess, admin: Page) -> Non
     admin.locator(".head .phase[data-phase=Cancelled]").wait_for()
 
 
-def test_everything_works_with_the_keyboard(server: ServerProcess, admin: Page) -> None:
+def test_everything_works_with_the_keyboard(plain: str, admin: Page) -> None:
     admin.goto("/console/")
     admin.keyboard.press("Tab")
     assert admin.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -268,12 +278,8 @@ def test_the_theme_is_kept(admin: Page) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(
-    server: ServerProcess, browser: Browser, experiment: str, scheme: Any, tmp_path: Path
+    server: ServerProcess, browser: Browser, plain: str, experiment: str, scheme: Any
 ) -> None:
-    if scheme == "light":
-        server.submit("plain", "sh", "-c", "echo hello; echo 1 > a.csv", outputs=["*.csv"])
-        server.submit("many", "true", array={"indices": "0-3"})
-    server.finished("plain")
     page = browser.new_context(base_url=server.url, color_scheme=scheme, bypass_csp=True).new_page()
     page.goto("/console/sign-in")
     # In the other scheme only the colours differ.
@@ -282,7 +288,7 @@ def test_axe_finds_nothing_serious(
     page.get_by_label("Token").fill(server.token)
     page.keyboard.press("Enter")
     page.wait_for_url("**/console/")
-    paths = ["/", "/jobs", "/jobs?q=nothing", "/jobs/default/plain", "/jobs/default/plain/files/a.csv"]
+    paths = ["/", "/jobs", "/jobs?q=nothing", plain, f"{plain}/files/a.csv"]
     paths += [
         "/jobs/default/many",
         "/submit",
@@ -312,9 +318,9 @@ def _no_serious(page: Page, rules: str) -> None:
     assert serious == [], f"{page.url}: {json.dumps(serious, indent=1)}"
 
 
-def test_a_phone_never_scrolls_sideways(server: ServerProcess, browser: Browser, experiment: str) -> None:
+def test_a_phone_never_scrolls_sideways(server: ServerProcess, browser: Browser, plain: str, experiment: str) -> None:
     page = signed_in(browser, server.url, server.token, viewport={"width": 360, "height": 740})
-    for path in ("/", "/jobs", "/jobs/default/first", "/submit", "/sites", "/tenants/default", experiment[8:]):
+    for path in ("/", "/jobs", plain, "/submit", "/sites", "/tenants/default", experiment[8:]):
         page.goto(f"/console{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
     page.context.close()
