@@ -7,8 +7,8 @@ pid file and log only.
 from __future__ import annotations
 
 from isthmus.errors import Misconfigured
+from isthmus.lab import processes
 
-from . import processes
 from .layout import LabSettings, Place
 from .nodes import LabNode, write_whole
 
