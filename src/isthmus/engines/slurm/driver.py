@@ -158,8 +158,9 @@ class SlurmEngine:
         if known.record.job is None:
             await self._send(run, known)
         self._watcher.watch(True)
-        seen = known.observation()
-        assert seen is not None
+        if (seen := known.observation()) is None:
+            # It was sent before and Slurm does not show it: until it is settled what became of it, nothing is sent.
+            raise SiteUnavailable(f"Slurm does not show job {known.record.job} at present; it is being looked for")
         return seen
 
     async def _learn_groups(self, run: Run) -> None:
