@@ -98,8 +98,8 @@ def test_a_definition(kind: Kind) -> None:
     made = custom_resource(kind)
     names, version = made["spec"]["names"], made["spec"]["versions"][0]
     assert made["metadata"]["name"] == f"{kind.plural}.isthmus.dev"
-    assert (names["categories"], tuple(names["shortNames"])) == (["isthmus"], kind.short_names)
-    assert [c["name"] for c in version["additionalPrinterColumns"]] == [c.name for c in kind.columns]
+    assert (names["categories"], tuple(names["shortNames"])) == (list(kind.categories), kind.short_names)
+    assert [c["name"] for c in version.get("additionalPrinterColumns", [])] == [c.name for c in kind.columns]
     assert ("status" in version.get("subresources", {})) == kind.has_status
     assert "$ref" not in str(made)
 

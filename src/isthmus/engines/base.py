@@ -171,6 +171,8 @@ class Capabilities:
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False
     """Lets a run wait for others in its own queue, and keeps its place there."""
+    samples: bool = False
+    """Writes down what a run uses while it runs: `read_samples` has something to read."""
 
 
 @dataclass(frozen=True, slots=True)

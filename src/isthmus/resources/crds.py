@@ -132,8 +132,9 @@ def custom_resource(kind: Kind, minor: int = OLDEST) -> dict[str, Any]:
         "subresources": _subresources(kind),
         "additionalPrinterColumns": [_column(column) for column in kind.columns],
     }
-    if not version["subresources"]:
-        del version["subresources"]
+    for part in ("subresources", "additionalPrinterColumns"):
+        if not version[part]:  # a server leaves an empty one out, and would then see a change in every repetition
+            del version[part]
     if minor >= SELECTABLE_SINCE and kind.fields:
         version["selectableFields"] = [{"jsonPath": f".{path}"} for path in kind.fields]
     return {

@@ -54,7 +54,7 @@ _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 class LocalEngine:
     """Runs jobs as processes of this machine."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(samples=True)
 
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings

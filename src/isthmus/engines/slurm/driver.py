@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True)
+    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True)
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget

@@ -127,7 +127,11 @@ def contents(tenant: Tenant) -> list[tuple[str, Object]]:
 
 def _rules(role: Role) -> list[Object]:
     rules: list[Object] = [
-        {"apiGroups": [GROUP], "resources": ["jobs"], "verbs": [*_READ, *(_WRITE if role is not Role.VIEWER else ())]},
+        {
+            "apiGroups": [GROUP],
+            "resources": ["jobs", "experiments"],
+            "verbs": [*_READ, *(_WRITE if role is not Role.VIEWER else ())],
+        },
         {"apiGroups": [""], "resources": ["events"], "verbs": _READ},
     ]
     if role is Role.ADMIN:
