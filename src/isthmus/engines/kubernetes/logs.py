@@ -27,6 +27,11 @@ LOST = b"\n[isthmus: a part of this log was lost: the node had dropped it before
 _SILENCE = 600.0
 # What a node answers, as if it were the log, when it no longer has the container.
 _NO_LOG = re.compile(rb"(unable to retrieve container logs for|failed to try resolving symlinks in path) [^\n]*\n?")
+# What it may add to the end of a log, when the container goes while it is read.
+_GONE = re.compile(
+    rb"rpc error: code = NotFound desc = an error occurred when try to find container "
+    rb'"[0-9a-f]{64}": not found\n?\Z'
+)
 Key = tuple[str, Stream]
 
 
@@ -104,12 +109,12 @@ class Logs:
             async for block in blocks:
                 if not position and _NO_LOG.fullmatch(block):
                     raise NotFound("the node no longer has the log")
-                new = block
+                new = _GONE.sub(b"", block)
                 if position < known:
-                    old = block[: known - position]
+                    old = new[: known - position]
                     position += len(old)
                     seen = (seen + old)[-len(tail) :]
-                    new = block[len(old) :]
+                    new = new[len(old) :]
                     if position == known and seen != tail:
                         return True
                 if new:
@@ -124,6 +129,7 @@ class Logs:
         async with self._client.stream(f"{pod}/log", {"container": container}, silence=_SILENCE) as blocks:
             async for block in blocks:
                 whole += block
+        whole = bytearray(_GONE.sub(b"", whole))
         place = whole.rfind(tail)
         rest = bytes(whole[place + len(tail) :]) if place >= 0 else (LOST + bytes(whole) if whole else b"")
         await asyncio.to_thread(_append, self._path(*key), rest)
