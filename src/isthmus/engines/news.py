@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 
 class News:
@@ -22,9 +22,9 @@ class News:
         for subscriber in self._subscribers:
             subscriber.finish()
 
-    async def subscribe(self, known: set[str]) -> AsyncIterator[set[str]]:
-        """Every run known now, and then those that change."""
-        subscriber = _Subscriber(known)
+    async def subscribe(self, known: Callable[[], set[str]]) -> AsyncIterator[set[str]]:
+        """Every run known when the first is asked for, and then those that change."""
+        subscriber = _Subscriber(known())
         self._subscribers.add(subscriber)
         try:
             yield subscriber.take()

@@ -301,7 +301,7 @@ class KubernetesEngine:
 
     def changes(self) -> AsyncIterator[set[str]]:
         """Ids of runs that changed, as the watch shows it."""
-        return self._news.subscribe(set(self._known))
+        return self._news.subscribe(lambda: set(self._known))
 
     # Ending
 

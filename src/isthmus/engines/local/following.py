@@ -10,6 +10,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 
+from isthmus.engines.news import News
+
 from .layout import Layout, read_record
 from .processes import boot_id, open_pidfd
 
@@ -22,14 +24,13 @@ class Follower:
         self._on_change = on_change
         self._live: dict[str, int] = {}
         self._over: set[str] = set()
-        self._subscribers: set[_Subscriber] = set()
+        self._news = News()
 
     def close(self) -> None:
         """Let go of every handle and end every subscription."""
         for run_id in list(self._live):
             self._let_go(run_id)
-        for subscriber in self._subscribers:
-            subscriber.finish()
+        self._news.close()
 
     def follow(self, run_id: str) -> None:
         """Follow a run that was started; tell of it now, and again when it ends."""
@@ -63,23 +64,15 @@ class Follower:
     def tell(self, run_id: str) -> None:
         """Its observation may be new."""
         self._on_change(run_id)
-        for subscriber in self._subscribers:
-            subscriber.add(run_id)
+        self._news.tell({run_id})
 
     def forget(self, run_id: str) -> None:
         """It is gone."""
         self._over.discard(run_id)
 
-    async def subscribe(self) -> AsyncIterator[set[str]]:
+    def subscribe(self) -> AsyncIterator[set[str]]:
         """Every run known now, and then those that change."""
-        subscriber = _Subscriber(set(self._live) | self._over)
-        self._subscribers.add(subscriber)
-        try:
-            yield subscriber.take()
-            while await subscriber.ready():
-                yield subscriber.take()
-        finally:
-            self._subscribers.discard(subscriber)
+        return self._news.subscribe(lambda: set(self._live) | self._over)
 
     def _gone(self, run_id: str) -> None:
         self._let_go(run_id)
@@ -90,27 +83,3 @@ class Follower:
         fd = self._live.pop(run_id)
         asyncio.get_running_loop().remove_reader(fd)
         os.close(fd)
-
-
-class _Subscriber:
-    def __init__(self, pending: set[str]) -> None:
-        self._pending = pending
-        self._event = asyncio.Event()
-        self._finished = False
-
-    def add(self, run_id: str) -> None:
-        self._pending.add(run_id)
-        self._event.set()
-
-    def take(self) -> set[str]:
-        taken, self._pending = self._pending, set()
-        self._event.clear()
-        return taken
-
-    def finish(self) -> None:
-        self._finished = True
-        self._event.set()
-
-    async def ready(self) -> bool:
-        await self._event.wait()
-        return not self._finished

@@ -356,7 +356,7 @@ class SlurmEngine:
 
     def changes(self) -> AsyncIterator[set[str]]:
         """Ids of runs that changed, as pictures show it."""
-        return self._news.subscribe(set(self._active) | set(self._over))
+        return self._news.subscribe(lambda: set(self._active) | set(self._over))
 
     # Ending
 

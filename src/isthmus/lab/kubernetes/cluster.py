@@ -8,26 +8,20 @@ that the next `up` finds the cluster again; with `erase` it removes the files to
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import shutil
-import socket
-import zlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isthmus.errors import IsthmusError, Misconfigured
-from isthmus.lab import processes
+from isthmus.lab import numbers, processes
 
 from . import images, kernel, manifests, packages
 from .asking import Asker
 from .binaries import ensure
 from .control_plane import DAEMONS, ControlPlane
-from .layout import BOARD, NUMBERS, Place
+from .layout import BOARD, Place
 from .nodes import KUBELET, LabNode
-
-_LOCK = Path("/run/lock/isthmus-lab-kubernetes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,25 +197,11 @@ class KubernetesLab:
         return LabStatus(place.root, running, found, self.node_states() if running else {})
 
 
-@contextlib.contextmanager
-def machine_lock() -> Iterator[None]:
-    """Two labs that are set up at once must not claim the same number."""
-    _LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with _LOCK.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def machine_lock() -> AbstractContextManager[None]:
+    """Held while a lab takes or gives back what belongs to the machine."""
+    return numbers.machine_lock("isthmus-lab-kubernetes")
 
 
 def free_number(root: Path) -> int:
     """A number whose links and ports nobody uses."""
-    first = zlib.crc32(os.fsencode(root)) % NUMBERS
-    for step in range(NUMBERS):
-        place = Place(root, (first + step) % NUMBERS + 1)
-        if not Path(f"/sys/class/net/{place.bridge}").exists() and all(_free_port(place.port(n)) for n in range(8)):
-            return place.number
-    raise Misconfigured(f"There are {NUMBERS} labs on this machine already; take one down first.")
-
-
-def _free_port(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+    return numbers.free_number(root, lambda number: Place(root, number))

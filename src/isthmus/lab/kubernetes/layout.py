@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-NUMBERS = 250
 IMAGE = "localhost/isthmus-lab:1"
 """What pods run that name no image: a shell, the usual small programs and nothing else."""
 PAUSE = "localhost/isthmus-pause:1"

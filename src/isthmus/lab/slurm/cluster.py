@@ -8,27 +8,24 @@ with `erase` it removes the files too.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
 import socket
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isthmus.errors import Invalid, Misconfigured
-from isthmus.lab import processes
+from isthmus.lab import numbers, processes
 
 from . import accounting, config, packages
 from .backup import NAME as BACKUP
 from .backup import Backup
-from .layout import NUMBERS, LabSettings, NodeSpec, Place
+from .layout import LabSettings, NodeSpec, Place
 from .nodes import LabNode, write_whole
 
 _FOLDERS = ("munge", "state", "spool", "log", "run", "nodes", "dev", "shared")
-_LOCK = Path("/run/lock/isthmus-lab")
+_LOCK = "isthmus-lab"
 _CGROUP_V1 = Path("/sys/fs/cgroup/memory/cgroup.procs")
 _BOARD, _GPU = "board:akida:1", "gpu:a100:1"
 
@@ -234,8 +231,8 @@ class SlurmLab:
             descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.write(descriptor, secrets.token_bytes(size))
             os.close(descriptor)
-        with _machine_lock():
-            number = _free_number(root)
+        with numbers.machine_lock(_LOCK):
+            number = numbers.free_number(root, lambda number: Place(root, number))
             self.place = replace(self.place, number=number)
             self._make_bridge()
         self.place.save(_able(settings))
@@ -253,7 +250,7 @@ class SlurmLab:
 
     def _start_network(self) -> None:
         if not Path(f"/sys/class/net/{self.place.bridge}").exists():
-            with _machine_lock():
+            with numbers.machine_lock(_LOCK):
                 self._make_bridge()
 
     def _make_bridge(self) -> None:
@@ -291,30 +288,6 @@ class SlurmLab:
 def _able(settings: LabSettings) -> LabSettings:
     """The settings as far as this machine can have them."""
     return replace(settings, limits=settings.limits and os.access(_CGROUP_V1, os.W_OK), options=dict(settings.options))
-
-
-@contextlib.contextmanager
-def _machine_lock() -> Iterator[None]:
-    """Two labs that are set up at once must not claim the same number."""
-    _LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with _LOCK.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _free_number(root: Path) -> int:
-    first = zlib.crc32(os.fsencode(root)) % NUMBERS
-    for step in range(NUMBERS):
-        number = (first + step) % NUMBERS + 1
-        place = Place(root, number)
-        if not Path(f"/sys/class/net/{place.bridge}").exists() and all(_free_port(place.port(n)) for n in range(8)):
-            return number
-    raise Misconfigured(f"There are {NUMBERS} labs on this machine already; take one down first.")
-
-
-def _free_port(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _closed_parent(path: Path) -> Path | None:

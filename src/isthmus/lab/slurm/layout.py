@@ -11,7 +11,6 @@ from isthmus.errors import Misconfigured
 
 LONGEST = 80
 """Characters of the folder's path: a Unix socket below it must stay under 108."""
-NUMBERS = 250
 
 
 @dataclass(frozen=True, slots=True)
