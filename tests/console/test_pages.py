@@ -372,3 +372,21 @@ async def test_no_path_leads_out_of_the_static_files(person: Person) -> None:
     for path in ("../app.py", "%2e%2e/app.py", "..%2fapp.py", "/etc/passwd", ""):
         raw = httpx.URL(f"{person.api.url}/console/static/x/{path}")
         assert (await person.http.get(raw)).status_code == 404
+
+
+async def test_files_are_taken_from_the_console_only(api: RunningApi, person: Person) -> None:
+    asked = {"paths": ["a", ".git/x", "b.o", "keep.o"], "ignore": {".gitignore": "*.o\n!keep.o\n"}}
+    path = "/console/submit/files/physics"
+    answer = await person.http.post(f"{path}/choose", json=asked, headers={"X-Csrf": person.code})
+    assert answer.json() == {"send": ["a", "keep.o"], "leftOut": [".git/", "b.o"]}
+    for wrong in ("[]", '{"paths": [1], "ignore": {}}', "nonsense"):
+        answer = await person.http.post(f"{path}/choose", content=wrong, headers={"X-Csrf": person.code})
+        assert answer.status_code == 422
+    for method, what in (("POST", "choose"), ("POST", "missing"), ("POST", "pack"), ("PUT", "tree")):
+        url = f"{path}/{what}"
+        assert (await person.http.request(method, url, json=asked)).status_code == 403, "no code"
+        foreign = {"X-Csrf": person.code, "Origin": "https://elsewhere.example"}
+        assert (await person.http.request(method, url, json=asked, headers=foreign)).status_code == 403
+        others = url.replace("physics", "chemistry")
+        answer = await person.http.request(method, others, json=asked, headers={"X-Csrf": person.code})
+        assert answer.status_code == 403, "another tenant"
