@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from isthmus.resources.kinds import EVENT, TOKEN
+from isthmus.resources.kinds import EVENT, EXPERIMENT, TOKEN
 from isthmus.resources.trees import Tree, TreeFile
+from isthmus.resources.validation import validate
 from isthmus.store.base import Key
 from isthmus.testing.apis import RunningApi, running_api
 
@@ -390,3 +391,23 @@ async def test_files_are_taken_from_the_console_only(api: RunningApi, person: Pe
         others = url.replace("physics", "chemistry")
         answer = await person.http.request(method, others, json=asked, headers={"X-Csrf": person.code})
         assert answer.status_code == 403, "another tenant"
+
+
+async def test_experiments_come_in_pages_and_are_found_by_name(api: RunningApi, person: Person) -> None:
+    spec = {"template": {"command": ["true"]}, "matrix": {"devices": ["cpu"]}}
+    for number in range(55):
+        obj = {"kind": "Experiment", "metadata": {"name": f"exp-{number:02}", "namespace": "physics"}, "spec": spec}
+        await api.context.store.create(EXPERIMENT, validate(EXPERIMENT, obj))
+    first = await person.see("/experiments")
+    shown = re.findall(r"/experiments/physics/(exp-\d\d)", first)
+    assert len(shown) == 50
+    older = re.search(r'rel="next" href="\?([^"]+)"', first)
+    assert older
+    rest = re.findall(r"/experiments/physics/(exp-\d\d)", await person.see(f"/experiments?{older[1]}"))
+    assert sorted([*shown, *rest]) == [f"exp-{number:02}" for number in range(55)]
+    assert re.findall(r"/experiments/physics/(exp-\d\d)", await person.see("/experiments?q=P-07")) == ["exp-07"]
+    assert "No experiment is like that" in await person.see("/experiments?q=nothing")
+    other = Person(api)
+    await other.sign_in("stranger")
+    assert "exp-" not in await other.see("/experiments")
+    await other.http.aclose()
