@@ -258,6 +258,17 @@ def test_the_scatter_joins_the_front() -> None:
     assert scatter_of([cell(0, 1, None)], []) is None
 
 
+def test_names_in_the_scatter_do_not_cover_each_other() -> None:
+    close = scatter_of([cell(n, 2.1 + n / 100, 4.9 + n / 100) for n in range(6)], [0])
+    assert close is not None
+    assert close.points[0].label
+    assert close.x_ticks[0].value > 1.5, "where all are close together it does not begin at 0"
+    assert 4 <= len(close.x_ticks) <= 10
+    same = scatter_of([cell(n, 2.0, 5.0) for n in range(4)], [2])
+    assert same is not None
+    assert [bool(point.label) for point in same.points] == [False, False, True, False], "the front comes first"
+
+
 def test_room_is_what_jobs_leave() -> None:
     site = {
         "metadata": {"name": "x"},

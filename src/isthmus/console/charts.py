@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Cell = Mapping[str, Any]
@@ -21,6 +21,7 @@ MEASURES: Mapping[str, tuple[str, str]] = {
     "cost": ("Cost", ""),
 }
 MOST_BARS = 40
+_LABEL = 26
 _ROW = 28
 _LEFT, _WIDTH, _RIGHT = 190, 720, 90
 
@@ -47,6 +48,10 @@ class Point:
     x: float
     y: float
     front: bool
+    label: str = ""
+    """Its name, where there is room for it."""
+    after: bool = True
+    """Whether the label stands to its right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class Scatter:
 def cell_name(cell: Cell) -> str:
     """What distinguishes a cell: where it ran, and its parameters."""
     parts = [str(cell[key]) for key in ("device", "site", "image") if cell.get(key)]
-    parts += [f"{name}={value}" for name, value in (cell.get("parameters") or {}).items()]
+    values = (cell.get("parameters") or {}).items()
+    parts += [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values]
     return ", ".join(parts) or f"cell {cell.get('index', 0)}"
 
 
@@ -132,16 +138,16 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int]) -> Scatter | None:
     ]
     if not there:
         return None
-    most_time = max(time for _, time, _ in there) * 1.1 or 1
-    most_energy = max(energy for _, _, energy in there) * 1.1 or 1
+    least_time, most_time = _span([time for _, time, _ in there])
+    least_energy, most_energy = _span([energy for _, _, energy in there])
     frame = Scatter([], "", [], [])
     left, top, right, bottom = 64, 14, frame.width - 16, frame.height - 40
 
     def across(time: float) -> float:
-        return left + (right - left) * time / most_time
+        return left + (right - left) * (time - least_time) / (most_time - least_time)
 
     def up(energy: float) -> float:
-        return bottom - (bottom - top) * energy / most_energy
+        return bottom - (bottom - top) * (energy - least_energy) / (most_energy - least_energy)
 
     points = [
         Point(cell_name(cell), time, energy, across(time), up(energy), cell.get("index") in front)
@@ -149,9 +155,43 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int]) -> Scatter | None:
     ]
     best = sorted((point for point in points if point.front), key=lambda point: point.x)
     line = " ".join(f"{point.x:.1f},{point.y:.1f}" for point in best)
-    x_ticks = [Tick(across(value), value) for value in _steps(most_time) if value <= most_time]
-    y_ticks = [Tick(up(value), value) for value in _steps(most_energy) if value <= most_energy]
-    return Scatter(points, line, x_ticks, y_ticks)
+    x_ticks = [Tick(across(value), value) for value in _between(least_time, most_time)]
+    y_ticks = [Tick(up(value), value) for value in _between(least_energy, most_energy)]
+    return Scatter(_labelled(points, frame.width), line, x_ticks, y_ticks)
+
+
+def _labelled(points: Sequence[Point], width: int) -> list[Point]:
+    """The points, with names at those where no other name stands; the front is served first."""
+    taken: list[tuple[float, float, float, float]] = []
+    named: dict[int, Point] = {}
+    for number in sorted(range(len(points)), key=lambda n: not points[n].front):
+        point = points[number]
+        label = point.name if len(point.name) <= _LABEL else f"{point.name[: _LABEL - 1]}…"
+        long, after = len(label) * 6.6, point.x <= width * 0.6
+        begin = point.x + 10 if after else point.x - 10 - long
+        box = (begin, point.y - 19, begin + long, point.y - 6)
+        if any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
+            label = ""
+        else:
+            taken.append(box)
+        named[number] = replace(point, label=label, after=after)
+    return [named[number] for number in range(len(points))]
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """From where to where an axis goes: from 0, unless all values are close together and far from it."""
+    low, high = min(values), max(values)
+    if low > 0.6 * high and len(values) > 1 and high > low:
+        return max(0.0, low - (high - low) * 0.3), high + (high - low) * 0.3
+    return 0.0, high * 1.1 or 1.0
+
+
+def _between(low: float, high: float) -> list[float]:
+    """Round numbers between two."""
+    steps = _steps(high - low)
+    step = steps[1] if len(steps) > 1 else high - low
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, int(high / step + 1e-9) + 1)]
 
 
 def _steps(most: float) -> list[float]:

@@ -204,8 +204,8 @@ class JobIndex(Index[Row]):
         return dict(found)
 
     def active(self) -> Iterable[Row]:
-        """Rows of jobs that take room at a site, of all tenants: for sums only."""
-        return [row for row in self._rows.values() if row.phase.occupies]
+        """Rows of jobs that take room at a site, of all tenants: for sums only. Its own queue takes none."""
+        return [row for row in self._rows.values() if row.phase.occupies and row.phase is not JobPhase.QUEUED]
 
     def _recount(self, old: Row | None, new: Row | None) -> None:
         if old is None and new is None:

@@ -48,8 +48,9 @@ async def experiment(visit: Visit) -> Response:
     status: dict[str, Any] = found.get("status") or {}
     cells: list[dict[str, Any]] = status.get("cells") or []
     measures = measures_of(cells)
-    asked = visit.query.get("measure", "")
-    measure = asked if asked in measures else next(iter(measures), "")
+    objective = (found["spec"].get("objective") or {}).get("value", "")
+    wanted = (visit.query.get("measure", ""), objective, f"values.{objective}")
+    measure = next((name for name in wanted if name in measures), next(iter(measures), ""))
     return render(
         visit,
         "experiment.html",

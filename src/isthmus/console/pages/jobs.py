@@ -15,12 +15,12 @@ from isthmus.errors import Conflict, Invalid, NotFound
 from isthmus.resources.selectors import EVERYTHING, parse_labels
 from isthmus.resources.states import JobPhase
 
-from .overview import ACTIVE
+from .overview import ACTIVE, WAITING
 
 PAGE = 50
 FILTERS: dict[str, tuple[JobPhase, ...]] = {
     "active": ACTIVE,
-    "waiting": (JobPhase.PENDING,),
+    "waiting": WAITING,
     "succeeded": (JobPhase.SUCCEEDED,),
     "failed": (JobPhase.FAILED,),
     "cancelled": (JobPhase.CANCELLED,),

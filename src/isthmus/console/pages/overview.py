@@ -13,7 +13,9 @@ from isthmus.console.rendering import render
 from isthmus.console.visits import Visit
 from isthmus.resources.states import JobPhase
 
-ACTIVE = (JobPhase.RUNNING, JobPhase.QUEUED, JobPhase.PLACED, JobPhase.FINISHING)
+ACTIVE = (JobPhase.RUNNING, JobPhase.PLACED, JobPhase.FINISHING)
+WAITING = (JobPhase.PENDING, JobPhase.QUEUED)
+"""For Isthmus itself, or in the queue of a site."""
 _SHOWN = 8
 
 
@@ -24,7 +26,7 @@ async def overview(visit: Visit) -> Response:
     await live.start()
     lists = {
         "running": Wanted(visit.tenants, ACTIVE, elements=True),
-        "waiting": Wanted(visit.tenants, (JobPhase.PENDING,)),
+        "waiting": Wanted(visit.tenants, WAITING),
         "failed": Wanted(visit.tenants, (JobPhase.FAILED,)),
     }
     found: dict[str, Any] = {name: (await live.jobs.page(wanted, _SHOWN))[0] for name, wanted in lists.items()}
@@ -36,6 +38,7 @@ async def overview(visit: Visit) -> Response:
         counts=counts,
         total=sum(counts.values()),
         running_count=sum(counts.get(phase, 0) for phase in ACTIVE),
+        waiting_count=sum(counts.get(phase, 0) for phase in WAITING),
         rooms=rooms,
         **found,
     )
