@@ -13,6 +13,7 @@ from isthmus.lab.kubernetes import manifests
 from isthmus.lab.kubernetes.asking import Asker
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.lab.slurm.cluster import SlurmLab
+from isthmus.lab.slurm.layout import LabSettings
 from isthmus.testing.kubernetes import running_api_server
 
 
@@ -40,7 +41,7 @@ def slurm() -> Iterator[SlurmLab]:
     folder.chmod(0o711)
     made = SlurmLab(folder / "lab")
     try:
-        made.up(4)
+        made.up(4, LabSettings(options={"ReturnToService": "0"}))  # one that is told to be down stays so
         yield made
     finally:
         made.down(erase=True)

@@ -34,9 +34,7 @@ def register(server: ServerProcess, slurm: SlurmLab, kubeconfig: Path, name: str
 
 
 @pytest.fixture(scope="module")
-def server(
-    slurm: SlurmLab, cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
+def server(slurm: SlurmLab, cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with running_server(tmp_path_factory.mktemp("server") / "data") as running:
         register(running, slurm, cluster.place.site_kubeconfig)
         yield running
@@ -113,6 +111,7 @@ def test_drained_is_unschedulable_and_down_is_not_ready(shown: list[str], slurm:
     wait("Kubernetes' own taint", lambda: not_ready in taints(ours(asker)[shown[3]]))
     for name in shown[2:]:
         slurm.call("scontrol", "update", f"nodename={name}", "state=resume")
+    slurm.call("scontrol", "reconfigure")  # has every node answer at once
     wait("not drained", lambda: not ours(asker)[shown[2]]["spec"].get("unschedulable"))
     wait("up", lambda: ready(ours(asker)[shown[3]]) == "True")
     wait("no taint", lambda: not_ready not in taints(ours(asker)[shown[3]]))
@@ -205,10 +204,16 @@ def test_no_pod_gets_there(shown: list[str], asker: Asker) -> None:
 
     wait("a decision about every pod", decided)
     found = asker.ask(pods)["items"]
-    placed = {pod["metadata"].get("generateName"): pod["spec"]["nodeName"] for pod in found if "nodeName" in pod["spec"]}
+    placed = {
+        pod["metadata"].get("generateName"): pod["spec"]["nodeName"] for pod in found if "nodeName" in pod["spec"]
+    }
     assert placed == {"ordinary-": "theirs", "tolerant-": "theirs"}
     assert sum(pod["metadata"].get("generateName") == "ordinary-" for pod in found) == 1
-    told = {pod["metadata"]["name"]: pod["status"]["conditions"][0]["message"] for pod in found if "aimed" in str(pod["metadata"])}
+    told = {
+        pod["metadata"]["name"]: pod["status"]["conditions"][0]["message"]
+        for pod in found
+        if "aimed" in str(pod["metadata"])
+    }
     assert "isthmus.dev/slurm" in told["aimed"]
     assert "Too many pods" in told["aimed-tolerant"]
 
@@ -225,17 +230,27 @@ def daemon(name: str, spec: Object) -> Object:
 
 
 def test_a_cluster_that_does_not_answer(
-    server: ServerProcess, slurm: SlurmLab, cluster: ControlPlane, tmp_path: Path
+    shown: list[str], server: ServerProcess, slurm: SlurmLab, cluster: ControlPlane, asker: Asker, tmp_path: Path
 ) -> None:
     away = tmp_path / "away.kubeconfig"
     cluster.authority.kubeconfig(away, f"https://127.0.0.1:{cluster.place.port(6)}", "isthmus", "isthmus")
     register(server, slurm, away, "away")
-    told = wait("the condition", lambda: condition(server, "away").get("status") == "False" and condition(server, "away"))
+    told = wait(
+        "the condition", lambda: condition(server, "away").get("status") == "False" and condition(server, "away")
+    )
     assert "does not answer" in told["message"]
     wait("the site itself", lambda: server.request(f"{SITES}/away")["status"]["phase"] == "Ready")
     server.submit("goes-on", "true", placement={"sites": ["away"]})
     assert server.finished("goes-on")["phase"] == "Succeeded"
+    # It answers again, by a kubeconfig that was mended: now the names are another site's.
     cluster.authority.kubeconfig(away, cluster.url, "isthmus", "isthmus")
+    told = wait(
+        "the refusal", lambda: condition(server, "away").get("reason") == "Refused" and condition(server, "away")
+    )
+    assert "0 nodes are shown, 4 are not" in told["message"]
+    server.request(f"{SITES}/away", method="DELETE")
+    wait("the site's end", lambda: "away" not in [s["metadata"]["name"] for s in server.request(SITES)["items"]])
+    assert sorted(ours(asker)) == shown
 
 
 def test_off_and_on_and_gone(shown: list[str], server: ServerProcess, asker: Asker) -> None:

@@ -91,6 +91,7 @@ class ExposureReconciler:
         except IsthmusError as error:
             if not self._leadership.held:
                 raise
+            await self._close(key.name)  # the kubeconfig is read again: it may be what has to be mended
             site = Site.model_validate(record.obj)
             await self._tell(record, site, ConditionStatus.FALSE, "Failed", failure(site, where, error.message))
             return Result(requeue_after=SOON)

@@ -130,11 +130,13 @@ class Drivers:
         from isthmus.engines.kubernetes import kubeconfigs  # a platform without Kubernetes need not load it
         from isthmus.engines.kubernetes.client import KubernetesClient
         from isthmus.engines.kubernetes.exposing import KubernetesExposure
+        from isthmus.engines.kubernetes.pipelining import Pipeline
 
         access = kubeconfigs.load(Path(where.kubeconfig), where.context) if where.kubeconfig else kubeconfigs.own()
         spec = site.spec.kubernetes or KubernetesSite()
         return KubernetesExposure(
             KubernetesClient(access, EXPOSURE_SECONDS),
+            Pipeline(access.url, access.context, access.headers, EXPOSURE_SECONDS),
             site.name,
             site.identity,
             heartbeat_seconds=parse_duration(spec.heartbeat_interval),

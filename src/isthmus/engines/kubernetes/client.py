@@ -45,10 +45,6 @@ class KubernetesClient:
         """Make an object; raises AlreadyExists where the name is taken."""
         return await self._ask("POST", path, content=orjson.dumps(obj))
 
-    async def replace(self, path: str, obj: Any) -> Any:
-        """Write a whole object; raises Conflict where it is no longer of the version that it names."""
-        return await self._ask("PUT", path, content=orjson.dumps(obj))
-
     async def patch(self, path: str, change: Any) -> Any:
         """Merge a change into an object."""
         return await self._ask("PATCH", path, content=orjson.dumps(change), kind=MERGE)

@@ -18,7 +18,7 @@ from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import SiteNode
 
 from .exposed_nodes import Change, Exposed, Object, plan
-from .heartbeats import Cluster, Heartbeats
+from .heartbeats import Cluster, Heartbeats, Writes
 
 NODES = "/api/v1/nodes"
 AT_ONCE = 8
@@ -31,6 +31,7 @@ class KubernetesExposure:
     def __init__(
         self,
         cluster: Cluster,
+        writes: Writes,
         site: str,
         identity: str,
         *,
@@ -40,7 +41,7 @@ class KubernetesExposure:
     ) -> None:
         self._cluster, self._site, self._identity, self._allowed, self._now = cluster, site, identity, allowed, now
         labels = Exposed(site, identity).labels
-        self._heartbeats = Heartbeats(cluster, labels, heartbeat_seconds, allowed=allowed, now=now)
+        self._heartbeats = Heartbeats(cluster, writes, labels, heartbeat_seconds, allowed=allowed, now=now)
 
     async def show(self, version: str, nodes: Sequence[SiteNode], classes: Sequence[DeviceClass]) -> Shown:
         """Make the cluster show these nodes and no others of the site."""

@@ -5,8 +5,9 @@ node-monitor-grace-period (40 s). A kubelet renews every 10 s. Ours are renewed 
 before it matters, and 300 nodes cost twenty small requests in a second. They are spread over the interval, in bundles,
 so that neither side sees a wave.
 
-A renewal is a PUT with the version of our own last write: a Lease that somebody else changed is looked at, and left
-alone if it is not ours. The time in it only grows, whatever our clock does: a time that is not newer is no heartbeat.
+A renewal is a PUT (see `pipelining`) with the version of our own last write: a Lease that somebody else changed is
+looked at, and left alone if it is not ours. The time in it only grows, whatever our clock does: one that is not newer
+is no heartbeat.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from isthmus._kit.clock import parse_timestamp, utcnow
-from isthmus.errors import AlreadyExists, Conflict, IsthmusError, NotFound
+from isthmus.errors import AlreadyExists, IsthmusError, NotFound, SiteUnavailable
+
+from .pipelining import Answer
 
 log = logging.getLogger(__name__)
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 BUNDLES = 15
 """Looks per interval: those who are due by then are renewed together."""
-AT_ONCE = 4
 GRACE = 40
 """What a Lease says of itself, in seconds; Kubernetes goes by its own settings."""
 
@@ -45,10 +47,6 @@ class Cluster(Protocol):
         """Make an object."""
         ...
 
-    async def replace(self, path: str, obj: Any) -> Any:
-        """Write a whole object, if it is still of the version that it names."""
-        ...
-
     async def patch(self, path: str, change: Any) -> Any:
         """Merge a change into an object."""
         ...
@@ -59,6 +57,18 @@ class Cluster(Protocol):
 
     async def list_all(self, path: str, selector: str) -> tuple[list[Any], str]:
         """All objects that have these labels."""
+        ...
+
+    async def close(self) -> None:
+        """Let go."""
+        ...
+
+
+class Writes(Protocol):
+    """Many writes in one go."""
+
+    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[Answer]:
+        """Write whole objects, each if it is still of the version that it names; an answer for each."""
         ...
 
     async def close(self) -> None:
@@ -90,13 +100,15 @@ class Heartbeats:
     def __init__(
         self,
         cluster: Cluster,
+        writes: Writes,
         labels: Mapping[str, str],
         seconds: float,
         *,
         allowed: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
-        self._cluster, self._labels, self._seconds, self._allowed, self._now = cluster, labels, seconds, allowed, now
+        self._cluster, self._writes, self._labels = cluster, writes, labels
+        self._seconds, self._allowed, self._now = seconds, allowed, now
         self._beats: dict[str, _Beat] = {}
         self._resting = True
         self._listed = False
@@ -108,6 +120,7 @@ class Heartbeats:
         """Renew for these Nodes (names and uids) and no others, from now on."""
         for name in [known for known, beat in self._beats.items() if nodes.get(known) != beat.uid]:
             del self._beats[name]
+            self.refused.pop(name, None)
         now = time.monotonic()
         for name, uid in nodes.items():
             if name not in self._beats:
@@ -127,6 +140,7 @@ class Heartbeats:
             with suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
+        await self._writes.close()
 
     async def remove(self, names: Sequence[str]) -> None:
         """Delete the Leases of Nodes that are gone, as far as they are ours."""
@@ -153,13 +167,15 @@ class Heartbeats:
         if not self._listed:
             await self._find()
         now = time.monotonic()
-        due = [name for name, beat in self._beats.items() if beat.due <= now]
-        for start in range(0, len(due), AT_ONCE):
-            names = due[start : start + AT_ONCE]
-            found = await asyncio.gather(*(self._renew(name) for name in names), return_exceptions=True)
-            for error in found:
-                if isinstance(error, BaseException):
-                    raise error  # the others stay due
+        due = {name: beat for name, beat in self._beats.items() if beat.due <= now}
+        known = {name: beat for name, beat in due.items() if beat.version}
+        leases = [(f"{LEASES}/{name}", self._lease(name, beat)) for name, beat in known.items()]
+        answers = await self._writes.put_all(leases) if leases else []
+        for (name, beat), (_, lease), answer in zip(known.items(), leases, answers, strict=True):
+            self._take(name, beat, lease, answer)
+        for name, beat in due.items():
+            if not beat.version and self._beats.get(name) is beat:
+                await self._create(name, beat)
 
     async def _find(self) -> None:
         """Leases that were made before we were started."""
@@ -169,49 +185,51 @@ class Heartbeats:
                 beat.take(lease)
         self._listed = True
 
-    async def _renew(self, name: str) -> None:
-        beat = self._beats.get(name)
-        if beat is None:
-            return
-        moment = self._now()
-        if beat.renewed is not None and moment <= beat.renewed:
-            moment = beat.renewed + timedelta(milliseconds=1)
-        try:
-            lease = await self._write(name, beat, micro_time(moment))
-        except AlreadyExists:
-            await self._adopt(name, beat)
-            return
-        except (Conflict, NotFound):  # changed or deleted by another: looked at with the next bundle
+    def _take(self, name: str, beat: _Beat, lease: Mapping[str, Any], answer: Answer) -> None:
+        """What came of a renewal."""
+        if answer.status in (404, 409):  # deleted or changed by another: looked at at once
             beat.version = ""
-            return
+        elif answer.status >= 300:
+            said = answer.body.get("message") if isinstance(answer.body, dict) else None
+            raise SiteUnavailable(f"the API server answered {answer.status} to a heartbeat: {said or 'nothing more'}")
+        else:
+            self._renewed(name, beat, lease, answer.body)
+
+    async def _create(self, name: str, beat: _Beat) -> None:
+        """Make a Lease, or go on with the one that is there if it is ours."""
+        lease = self._lease(name, beat)
+        try:
+            self._renewed(name, beat, lease, await self._cluster.create(LEASES, lease))
+        except AlreadyExists:
+            found = await self._cluster.get(f"{LEASES}/{name}")
+            if self._ours(found):
+                beat.take(found)  # and is due with the next bundle
+                return
+            self.refused[name] = f"{name}: its Lease in kube-node-lease is not ours; delete it if nobody needs it"
+            beat.due = time.monotonic() + self._seconds
+
+    def _renewed(self, name: str, beat: _Beat, lease: Mapping[str, Any], written: Mapping[str, Any]) -> None:
         self.refused.pop(name, None)
-        beat.version, beat.renewed = lease["metadata"]["resourceVersion"], moment
+        beat.version = written["metadata"]["resourceVersion"]
+        beat.renewed = parse_timestamp(lease["spec"]["renewTime"])
         # The first renewals come all at once; the next are spread, and stay so.
         beat.due = time.monotonic() + self._seconds * (1 if beat.spread else random.uniform(0.3, 1))  # noqa: S311
         beat.spread = True
 
-    async def _adopt(self, name: str, beat: _Beat) -> None:
-        """A Lease is there that we know nothing of."""
-        lease = await self._cluster.get(f"{LEASES}/{name}")
-        if self._ours(lease):
-            beat.take(lease)
-            return
-        self.refused[name] = f"{name}: its Lease in kube-node-lease is not ours; delete it if nobody needs it"
-        beat.due = time.monotonic() + self._seconds
-
-    async def _write(self, name: str, beat: _Beat, renew_time: str) -> Any:
+    def _lease(self, name: str, beat: _Beat) -> dict[str, Any]:
+        moment = self._now()
+        if beat.renewed is not None and moment <= beat.renewed:
+            moment = beat.renewed + timedelta(milliseconds=1)
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": "kube-node-lease",
             "labels": dict(self._labels),
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": beat.uid}],
         }
-        spec = {"holderIdentity": "isthmus", "leaseDurationSeconds": GRACE, "renewTime": renew_time}
-        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         if beat.version:
             metadata["resourceVersion"] = beat.version
-            return await self._cluster.replace(f"{LEASES}/{name}", lease)
-        return await self._cluster.create(LEASES, lease)
+        spec = {"holderIdentity": "isthmus", "leaseDurationSeconds": GRACE, "renewTime": micro_time(moment)}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
     def _ours(self, lease: Mapping[str, Any]) -> bool:
         found = lease["metadata"].get("labels") or {}
