@@ -203,6 +203,7 @@ def reachable(site: Site, inventory: Inventory, now: datetime, able: Sequence[st
         abilities=list(able),
         probed_at=timestamp(now),
         identity=site.status.identity,
+        exposed_in=site.status.exposed_in,
         conditions=_conditions(site, ConditionStatus.TRUE, "", now),
         observed_generation=site.metadata.generation,
     )

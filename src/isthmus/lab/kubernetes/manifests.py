@@ -112,6 +112,42 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
     ]
 
 
+def node_grants(user: str = USER) -> list[dict[str, Any]]:
+    """What Isthmus needs in a cluster that shows the nodes of another site, and no more."""
+    subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    rbac, name = "rbac.authorization.k8s.io/v1", "isthmus-nodes"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "name": name}
+    nodes = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    ]
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    there = {"name": name, "namespace": "kube-node-lease"}
+    return [
+        {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": nodes},
+        {
+            "apiVersion": rbac,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {**role, "kind": "ClusterRole"},
+            "subjects": subject,
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "Role",
+            "metadata": there,
+            "rules": [{**leases, "verbs": ["get", "list", "create", "update", "delete"]}],
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "RoleBinding",
+            "metadata": there,
+            "roleRef": {**role, "kind": "Role"},
+            "subjects": subject,
+        },
+    ]
+
+
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
