@@ -56,10 +56,10 @@ class KubernetesClient:
         except NotFound:
             return
 
-    async def list_all(self, path: str, selector: str) -> tuple[list[Any], str]:
+    async def list_all(self, path: str, selector: str, fields: str = "") -> tuple[list[Any], str]:
         """All objects, page by page, and the version that the list is of."""
         items: list[Any] = []
-        params: dict[str, str | int] = {"labelSelector": selector, "limit": PAGE}
+        params: dict[str, str | int] = {"labelSelector": selector, "fieldSelector": fields, "limit": PAGE}
         while True:
             page = await self.get(path, **params)
             items += page["items"]
