@@ -303,9 +303,8 @@ class JobReconciler:
         await keep_held(engine, job, seen)
         status = lifecycle.going_on(job, seen)
         if status != job.status:
-            record = await self._writer.status(record, status)
-            if job.status.phase is not status.phase:
-                self._recorder.say(job, status.phase.value, f"{status.phase.value.lower()} at {status.site}")
+            # No event: where it was placed, how it ended and, in the status, when it began, are the story.
+            await self._writer.status(record, status)
         return self._at_deadline(job)
 
     # After its end
