@@ -197,6 +197,7 @@ def reachable(site: Site, inventory: Inventory, now: datetime, able: Sequence[st
         phase=phase,
         version=inventory.version or None,
         capacity=inventory.capacity,
+        others=inventory.others,
         nodes=list(inventory.nodes),
         queues=list(inventory.queues),
         features=dict(inventory.features),

@@ -266,6 +266,9 @@ class SiteStatus(Model):
     message: str | None = None
     version: str | None = Field(default=None, description="of the engine")
     capacity: Capacity | None = None
+    others: Capacity | None = Field(
+        default=None, description="taken by work that is not ours, when it was looked at; none: not known"
+    )
     nodes: list[SiteNode] = Field(default_factory=list)
     queues: list[SiteQueue] = Field(default_factory=list)
     features: dict[str, str] = Field(default_factory=dict, description="what the engine can do here, and how")

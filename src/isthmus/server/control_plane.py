@@ -64,7 +64,7 @@ class ControlPlane:
             Informer(store, DEVICE_CLASS, accept=accept),
         )
         self._experiments = Informer(store, EXPERIMENT, accept=accept)
-        self._recorder = Recorder(store)
+        self._recorder = Recorder(store, self._tenants)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
         self._past_runs = Informer(store, PROFILE)

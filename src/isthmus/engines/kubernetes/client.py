@@ -5,6 +5,7 @@ A question that failed raises `SiteUnavailable`; only an answer is ever an answe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,8 +31,13 @@ class KubernetesClient:
         self._http = httpx.AsyncClient(
             base_url=access.url, verify=access.context, timeout=seconds, limits=limits, trust_env=False
         )
-        self.requests = 0
-        """Made so far, streams and programs in pods included."""
+        self.asked: Counter[str] = Counter()
+        """What was asked so far, and how often, streams and programs in pods included: `POST pods`, `GET pods/log`."""
+
+    def count(self, method: str, path: str) -> None:
+        """Note a request."""
+        parts = path.split("/namespaces/")[-1].split("/")[1:] if "/namespaces/" in path else path.split("/")[-1:]
+        self.asked[f"{method} {'/'.join(parts[::2])}"] += 1
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -56,10 +62,10 @@ class KubernetesClient:
         except NotFound:
             return
 
-    async def list_all(self, path: str, selector: str) -> tuple[list[Any], str]:
+    async def list_all(self, path: str, selector: str, fields: str = "") -> tuple[list[Any], str]:
         """All objects, page by page, and the version that the list is of."""
         items: list[Any] = []
-        params: dict[str, str | int] = {"labelSelector": selector, "limit": PAGE}
+        params: dict[str, str | int] = {"labelSelector": selector, "fieldSelector": fields, "limit": PAGE}
         while True:
             page = await self.get(path, **params)
             items += page["items"]
@@ -90,7 +96,7 @@ class KubernetesClient:
         self, path: str, params: Mapping[str, str], *, silence: float | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of an answer as they come; `silence` is how long none may come."""
-        self.requests += 1
+        self.count("WATCH" if "watch" in params else "GET", path)
         timeout = httpx.Timeout(self._seconds, read=silence)
         try:
             async with self._http.stream(
@@ -111,7 +117,7 @@ class KubernetesClient:
         content: bytes | None = None,
         kind: str = "application/json",
     ) -> Any:
-        self.requests += 1
+        self.count(method, path)
         headers = self.access.headers() | ({"Content-Type": kind} if content is not None else {})
         try:
             answer = await self._http.request(method, path, params=params, content=content, headers=headers)

@@ -19,6 +19,7 @@ from isthmus.engines.metering import Power
 from isthmus.engines.news import News
 from isthmus.errors import AlreadyExists, EngineRefused, IsthmusError, Misconfigured, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass, KubernetesDevice
+from isthmus.resources.sites import Capacity
 
 from . import inventories, kubeconfigs, parsing, pods, records, wrapping
 from .client import KubernetesClient
@@ -31,6 +32,9 @@ from .staging import Staging
 from .watching import Watcher
 
 log = logging.getLogger(__name__)
+
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+"""Pods that take room on a node."""
 
 
 class KubernetesEngine:
@@ -100,7 +104,16 @@ class KubernetesEngine:
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         told = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
-        return inventories.inventory(told, nodes, self._devices)
+        return inventories.inventory(told, nodes, self._devices, await self._others())
+
+    async def _others(self) -> Capacity | None:
+        """What pods that are not of this site ask for; None where Isthmus may not see them."""
+        try:
+            found, _ = await self.client.list_all("/api/v1/pods", f"{pods.SITE}!={self._settings.site}", _ALIVE)
+        except IsthmusError as error:
+            log.info("others' pods cannot be seen", extra={"error": str(error)})
+            return None
+        return inventories.requested(found, self._devices)
 
     # Submitting
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from isthmus._kit.quantities import parse_bytes, parse_cpus
@@ -22,7 +23,10 @@ def version_of(told: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def inventory(
-    told: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], devices: Mapping[str, KubernetesDevice]
+    told: Mapping[str, Any],
+    nodes: Sequence[Mapping[str, Any]],
+    devices: Mapping[str, KubernetesDevice],
+    others: Capacity | None = None,
 ) -> Inventory:
     """What the cluster offers. Nodes that are not ready or take no pods are shown, and do not count.
 
@@ -38,8 +42,10 @@ def inventory(
             memory_bytes=sum(node.memory_bytes for node in usable),
             devices={name: count for name, count in counts.items() if count},
         ),
+        others=others,
         nodes=tuple(shown),
         features={
+            "others' work": "seen" if others else "not seen: Isthmus may not list the pods of all namespaces",
             "files": "streamed through the API server",
             "logs": "copied while they are written",
             "usage": "read in the pod from its cgroup",
@@ -47,6 +53,36 @@ def inventory(
             "exactly-once": "by the pod's name; a lost pod has no successor",
         },
     )
+
+
+def requested(found: Sequence[Mapping[str, Any]], devices: Mapping[str, KubernetesDevice]) -> Capacity:
+    """What some pods ask for together. What starts a pod runs before the rest of it, and counts where it is larger."""
+    cpus, memory = 0, 0
+    counts = dict.fromkeys((name for name, wish in devices.items() if wish.resource), 0)
+    for pod in found:
+        spec = pod["spec"]
+        both = [_requests(spec.get(part) or ()) for part in ("containers", "initContainers")]
+        cpus += max(_sum(both[0], "cpu", parse_cpus), *_each(both[1], "cpu", parse_cpus))
+        memory += max(_sum(both[0], "memory", parse_bytes), *_each(both[1], "memory", parse_bytes))
+        for name in counts:
+            counts[name] += _sum(both[0], devices[name].resource or "", int)
+    return Capacity(cpus=cpus / 1000, memory_bytes=memory, devices={name: n for name, n in counts.items() if n})
+
+
+def _requests(containers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, str]]:
+    return [(container.get("resources") or {}).get("requests") or {} for container in containers]
+
+
+def _each(requests: Sequence[Mapping[str, str]], name: str, read: Callable[[str], int]) -> list[int]:
+    found = [0]
+    for asked in requests:
+        with contextlib.suppress(ValueError):  # in a form that nobody writes (12345u): their own affair, and little
+            found.append(read(asked.get(name, "0")))
+    return found
+
+
+def _sum(requests: Sequence[Mapping[str, str]], name: str, read: Callable[[str], int]) -> int:
+    return sum(_each(requests, name, read))
 
 
 def _node(node: Mapping[str, Any], devices: Mapping[str, KubernetesDevice]) -> SiteNode:

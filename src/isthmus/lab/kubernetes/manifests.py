@@ -75,7 +75,7 @@ def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
 
 
 def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]:
-    """The namespace of a site's jobs, and the rights that Isthmus needs there; of the cluster it only reads nodes."""
+    """The namespace of a site's jobs, and the rights that Isthmus needs: in it, and to list nodes and pods in all."""
     subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
     rbac = "rbac.authorization.k8s.io/v1"
     rules = [
@@ -84,7 +84,7 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
     ]
-    cluster = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    cluster = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "isthmus-site"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
