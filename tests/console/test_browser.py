@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -87,6 +88,96 @@ def test_a_newcomer_goes_from_sign_in_to_result(server: ServerProcess, browser: 
     page.get_by_role("button", name="Run again").click()
     page.wait_for_url(re.compile(r"/jobs/default/first-\w+$"))
     assert problems == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a program and data, and with things that nobody sends."""
+    top = tmp_path / "project"
+    for path, text in {
+        "sum.py": "import pathlib\ntotal = sum(map(int, pathlib.Path('data/n.txt').read_text().split()))\n"
+        "pathlib.Path('total.txt').write_text(f'{total} in all')\n",
+        "run.sh": "#!/bin/sh\nexec python3 sum.py\n",
+        "data/n.txt": "1 2 39\n",
+        "data/.gitignore": "*.tmp\n",
+        "data/x.tmp": "1",
+        ".gitignore": "secret*\nbuild/\n",
+        "secret.txt": "hush",
+        "build/a.o": "x",
+        "__pycache__/sum.pyc": "x",
+        ".git/config": "x",
+    }.items():
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(text)
+    return top
+
+
+def test_a_folder_is_sent_from_the_browser(server: ServerProcess, admin: Page, folder: Path) -> None:
+    admin.goto("/console/submit")
+    box = admin.get_by_role("group", name="Files to send along")
+    admin.get_by_label("Choose a folder").set_input_files(folder)
+    box.get_by_text("5 files, ").and_(box.get_by_text("sent along")).wait_for()
+    box.get_by_text("5 files, 5 left out").click()
+    assert box.locator("[data-left-out]").inner_text().split("\n")[1:] == [
+        ".git/", "__pycache__/", "build/", "data/x.tmp", "secret.txt"
+    ]  # fmt: skip
+    admin.locator("#preview").get_by_text("tree: sha256:").wait_for()
+    admin.get_by_label("a command").check()
+    admin.get_by_label("Command", exact=True).fill("./run.sh")
+    admin.get_by_label("Name", exact=True).fill("with-folder")
+    admin.get_by_label("Files to keep").fill("*.txt")
+    admin.get_by_role("button", name="Submit").click()
+    admin.wait_for_url("**/jobs/default/with-folder")
+    admin.get_by_role("link", name="total.txt", exact=True).click()
+    admin.get_by_role("region", name="Content of total.txt").get_by_text("42 in all").wait_for()
+
+
+def test_files_are_dropped_sent_once_and_removed_again(admin: Page) -> None:
+    admin.goto("/console/submit")
+    box = admin.get_by_role("group", name="Files to send along")
+    drop = """box => {
+        const dropped = new DataTransfer();
+        dropped.items.add(new File(["dropped here"], "a.txt"));
+        box.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+    }"""
+    for words in ("1 file, 12 B sent along.", "1 file, 12 B sent along; what was there already was not sent again."):
+        box.evaluate(drop)
+        box.get_by_text(words, exact=True).wait_for()
+    assert admin.locator("[name='spec.files.tree']").input_value().startswith("sha256:")
+    box.get_by_role("button", name="Remove").press("Enter")
+    box.get_by_text("None.").wait_for()
+    assert admin.locator("[name='spec.files.tree']").input_value() == ""
+    assert admin.evaluate("document.activeElement.id") == "choose-folder"
+
+
+def test_what_cannot_be_sent_is_said_and_much_is_asked_for(admin: Page, tmp_path: Path) -> None:
+    for number in range(2001):
+        (tmp_path / f"{number}.txt").write_text("")
+    admin.goto("/console/submit")
+    box = admin.get_by_role("group", name="Files to send along")
+    admin.get_by_label("Choose a folder").set_input_files(tmp_path)
+    box.get_by_text("That is much: 2,001 files, 0 B.").wait_for()
+    assert admin.get_by_role("button", name="Submit").is_disabled()
+    box.get_by_role("button", name="send it all the same").press("Enter")
+    box.get_by_text("2,001 files, 0 B sent along").wait_for(timeout=120_000)
+    admin.locator("[name=csrf]").first.evaluate("field => (field.value = 'x')")
+    admin.evaluate("document.querySelector('#submit').elements.csrf.value = 'x'")
+    (tmp_path / "one.txt").write_text("1")
+    admin.get_by_label("Choose files").set_input_files(tmp_path / "one.txt")
+    box.get_by_text("Not sent: this form is too old").wait_for()
+
+
+def test_hashes_are_right_with_and_without_the_browsers_help(admin: Page) -> None:
+    admin.goto("/console/submit")
+    code = """async ([script, size]) => {
+        const { pieces, sha256 } = await import(script.replace("console.js", "sha256.js"));
+        const blob = new Blob([new Uint8Array(size).map((_, n) => n * 7)]);
+        return [await pieces(blob), await sha256(blob, () => {})];
+    }"""
+    script = admin.locator("script[src*='console.js']").get_attribute("src")
+    for size in (0, 1, 55, 56, 63, 64, 65, 1_048_576, 1_048_639):
+        expected = hashlib.sha256(bytes(n * 7 % 256 for n in range(size))).hexdigest()
+        assert admin.evaluate(code, [script, size]) == [expected, expected], size
 
 
 def test_a_link_from_the_terminal_signs_in(server: ServerProcess, browser: Browser) -> None:

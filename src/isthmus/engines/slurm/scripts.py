@@ -5,8 +5,7 @@ Slurm is given three lines that start `batch` in the run's folder. `batch`
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
 - starts the program, its output going into files of its own, and passes signals on to it;
 - holds time limits that are not whole minutes;
-- has meters run beside it, for devices that have any;
-- starts the sampler, which writes down what the job uses while it runs;
+- starts the sampler, which writes down what the job uses while it runs, and reads the meters of devices that have any;
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
@@ -21,14 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isthmus.engines.base import Run
-from isthmus.resources.deviceclasses import Meter
-
-from . import meters
+from isthmus.engines.meters import units_variable
 
 GRACE_SECONDS = 10
 # Some shells do not let these be assigned; `env` sets them.
 _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
-_NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9]")
 
 
 def submitted(folder: str) -> str:
@@ -49,8 +45,8 @@ class Wishes:
     time_limit: float | None = None
     devices: tuple[tuple[str, str], ...] = ()
     """Class and generic resource of each kind of device."""
-    meters: tuple[Meter, ...] = ()
-    """What measures energy on the node."""
+    metered: bool = False
+    """Whether the sampler reads meters, and shall read them once more at the end."""
     ask_usage: bool = False
     """Have Slurm itself asked for peak memory and energy at the end: where it keeps no books."""
 
@@ -67,9 +63,8 @@ def batch(wishes: Wishes) -> str:
         grace=GRACE_SECONDS,
         units=_units(wishes.devices),
         usage=_USAGE if wishes.ask_usage else "",
-        meters=meters.begin(wishes.meters),
-        metered=meters.end(wishes.meters),
-        counted=meters.tell(wishes.meters),
+        metered="wait $sampler\n" if wishes.metered else "",
+        counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if wishes.metered else "",
     )
 
 
@@ -88,12 +83,12 @@ if ! ln "$mine" "$run/begun" 2>/dev/null; then
     echo "isthmus: job $job has begun this run already; nothing is done twice" >&2
     exit 0
   fi
-  rm -f "$run/ended" "$run/late" "$run/missing"
+  rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters"
   mv -f "$mine" "$run/begun"
 fi
 rm -f "$mine"
 cd "$run/work" || exit 127
-{units}{meters}reset=
+{units}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
 start=$(now)
 $reset /bin/sh "$run/launch/program" </dev/null >>"$run/stdout" {errors} &
@@ -103,7 +98,7 @@ for name in TERM INT HUP QUIT USR1 USR2 CONT; do
 done
 sampler=
 if [ -r "$run/launch/sample" ]; then
-  /bin/sh "$run/launch/sample" "$run" $child </dev/null >/dev/null 2>&1 &
+  /bin/sh "$run/launch/sample" "$run" $child </dev/null >/dev/null 2>>"$run/sampling.log" &
   sampler=$!
 fi
 watch=
@@ -162,7 +157,7 @@ def _units(devices: tuple[tuple[str, str], ...]) -> str:
     lines = ['scontrol -o -d show job "$SLURM_JOB_ID" >"$run/.units" 2>/dev/null && mv -f "$run/.units" "$run/units"']
     for name, gres in devices:
         pattern = f"s/.*{re.escape(gres).replace('/', '.')}:[0-9]*(IDX:\\([0-9,-]*\\)).*/\\1/p"
-        variable = f"ISTHMUS_UNITS_{_NOT_IN_VARIABLE.sub('_', name.upper())}"
+        variable = units_variable(name)
         lines.append(f'{variable}=$(sed -n {shlex.quote(pattern)} "$run/units"); export {variable}')
     return "\n".join(lines) + "\n"
 
