@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from isthmus.kubernetes import kubeconfigs
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.server.installing import install
 from isthmus.server.manifests import rights
-from isthmus.store.kubernetes.access import from_kubeconfig
 from isthmus.testing.kubernetes_home import calling, emptied
 
 
@@ -28,7 +28,7 @@ def admin(kubernetes_api: ControlPlane) -> Path:
 @pytest.fixture
 def operator(admin: Path, tmp_path: Path) -> Path:
     """A kubeconfig of the platform's own account, with the rights that are installed and no others."""
-    asyncio.run(install(from_kubeconfig(admin), rights()))
+    asyncio.run(install(kubeconfigs.load(admin), rights()))
     config = yaml.safe_load(admin.read_text())
     config["users"][0]["user"] = {"token": asyncio.run(_token(admin))}
     path = tmp_path / "operator.kubeconfig"

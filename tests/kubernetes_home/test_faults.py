@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,6 @@ from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.resources.kinds import JOB
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Part, Query, Store
-from isthmus.store.kubernetes.access import Access
-from isthmus.store.kubernetes.client import Api
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
 from isthmus.testing.kubernetes_home import calling, define
@@ -80,9 +76,6 @@ async def test_a_silent_watch_is_taken_for_dead(line: tuple[Line, str], kubernet
         assert [name for _, name in told(await take(changes, 1))] == ["unheard"]
     await store.close()
     await direct.close()
-    with warnings.catch_warnings():  # httpcore forgets a connection whose TLS handshake was given up
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line: tuple[Line, str]) -> None:
@@ -214,35 +207,6 @@ async def test_conflicts_of_many(admin_location: str) -> None:
         await other.update(JOB, changed(record, spec=spec(priority=99)))
     await one.close()
     await other.close()
-
-
-class Throttling(httpx.AsyncBaseTransport):
-    """A server that says 429 so many times."""
-
-    def __init__(self, times: int) -> None:
-        self.left, self.asked = times, 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.asked += 1
-        if self.left:
-            self.left -= 1
-            return httpx.Response(429, headers={"Retry-After": "0.1"}, content=b'{"kind":"Status","code":429}')
-        return httpx.Response(200, content=b'{"metadata":{}}')
-
-
-@pytest.mark.parametrize(("times", "patience", "answered"), [(3, 30.0, True), (10_000, 0.25, False)])
-async def test_a_throttled_client_waits_as_told(times: int, patience: float, answered: bool) -> None:
-    api = Api(Access("http://server", None, None), StoreSettings(answer_wait=patience))
-    transport = Throttling(times)
-    api._http = httpx.AsyncClient(base_url="http://server", transport=transport)
-    if answered:
-        await api.send("POST", "/x", "x", {})
-        assert transport.asked == times + 1
-    else:
-        with pytest.raises(StoreUnavailable):
-            await api.send("POST", "/x", "x", {})
-        assert transport.asked < 10
-    await api.close()
 
 
 async def test_events_of_others_are_not_ours(admin: Path, admin_location: str) -> None:

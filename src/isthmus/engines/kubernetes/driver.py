@@ -17,11 +17,21 @@ from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import Capabilities, FileSink, FileSource, Inventory, Observation, Run, Stream
 from isthmus.engines.metering import Power
 from isthmus.engines.news import News
-from isthmus.errors import AlreadyExists, EngineRefused, IsthmusError, Misconfigured, NotFound, SiteUnavailable
+from isthmus.errors import (
+    AlreadyExists,
+    Conflict,
+    EngineRefused,
+    Forbidden,
+    IsthmusError,
+    Misconfigured,
+    NotFound,
+    SiteUnavailable,
+)
+from isthmus.kubernetes import kubeconfigs
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.deviceclasses import DeviceClass, KubernetesDevice
 
-from . import inventories, kubeconfigs, parsing, pods, records, wrapping
-from .client import KubernetesClient
+from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
@@ -157,8 +167,11 @@ class KubernetesEngine:
                     f"{obj['kind']} {pods.name_of(run_id)} in namespace {self._settings.namespace} is not ours; "
                     "an administrator must remove or rename it."
                 ) from None
-        except NotFound:
-            raise SiteUnavailable(f"the cluster has no namespace {self._settings.namespace}; create it first") from None
+        except (NotFound, Forbidden):
+            told = f"the cluster has no namespace {self._settings.namespace}, or is removing it; create it first"
+            raise SiteUnavailable(told) from None
+        except Conflict as error:  # of something that the cluster keeps beside it, a quota for one
+            raise SiteUnavailable(f"the cluster could not make it just now: {error.message}") from None
         return made
 
     async def _make_job(self, known: Known) -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from isthmus.engines.base import Stream
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
-
-from .client import KubernetesClient
+from isthmus.kubernetes.client import KubernetesClient
 
 log = logging.getLogger(__name__)
 

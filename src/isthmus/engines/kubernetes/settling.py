@@ -17,9 +17,9 @@ from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import EndReason, Observation, RunState, Stream
 from isthmus.engines.metering import Power, estimate
 from isthmus.errors import IsthmusError, NotFound, SiteUnavailable
+from isthmus.kubernetes.client import KubernetesClient
 
 from . import parsing, pods, records, wrapping
-from .client import KubernetesClient
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
