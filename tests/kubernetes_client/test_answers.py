@@ -19,7 +19,7 @@ from isthmus.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from isthmus.kubernetes.answers import SITE, STORE, error_of
+from isthmus.kubernetes.answers import SITE, STORE, error_of, is_denied
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,12 @@ def test_answers(code: int, status: dict[str, Any], store: type[Exception], site
     for meanings, error in ((STORE, store), (SITE, site)):
         assert type(error_of(code, body, "Job x", meanings)) is error
         assert type(error_of(code, b"not json", "Job x", meanings)).__name__ != "InternalError"
+
+
+def test_who_may_not() -> None:
+    assert is_denied(error_of(403, b"", "x", SITE))
+    assert not is_denied(error_of(403, b'{"kind":"Status","message":"exceeded quota: q"}', "x", SITE))
+    assert not is_denied(error_of(500, b"", "x", SITE))
 
 
 def test_when_to_come_back() -> None:

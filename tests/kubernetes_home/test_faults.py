@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from isthmus.errors import Conflict, Expired, NotFound, StoreUnavailable
@@ -19,10 +17,9 @@ from isthmus.store.base import Part, Query, Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
 from isthmus.testing.kubernetes_home import calling, define
+from isthmus.testing.lines import Line
 from isthmus.testing.store_watches import take, told
 from isthmus.testing.stores import changed, job, job_key, spec, status
-
-from .conftest import Line
 
 # Servers that are restarted take their time on a busy machine.
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
@@ -93,7 +90,7 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
         await direct.delete(gone.key)
         for n in range(3):
             await direct.create(JOB, job(f"new-{n}"))
-        _compact(kubernetes_api, await direct.version())
+        await asyncio.to_thread(kubernetes_api.compact)
         kubernetes_api.stop("kube-apiserver")  # its own memory of the past goes with it
         await asyncio.to_thread(kubernetes_api.start_apiserver)
         wire.resume()
@@ -104,12 +101,6 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
     await asyncio.gather(task, return_exceptions=True)
     await store.close()
     await direct.close()
-
-
-def _compact(api: ControlPlane, version: int) -> None:
-    client = f"http://127.0.0.1:{api.place.port(0)}"
-    body = json.dumps({"revision": str(version)})
-    httpx.post(f"{client}/v3/kv/compaction", content=body).raise_for_status()
 
 
 async def test_the_server_restarts_under_load(kubernetes_api: ControlPlane, admin_location: str) -> None:

@@ -30,6 +30,8 @@ from isthmus.errors import (
     Unavailable,
 )
 
+_DENIED = "Forbidden"
+
 
 @dataclass(frozen=True, slots=True)
 class Meanings:
@@ -86,8 +88,15 @@ def error_of(code: int, body: bytes, what: str, meanings: Meanings, retry_after:
         case 403 if "exceeded quota" in said:
             return meanings.unavailable(f"{message}; the cluster has no room just now")
         case 401 | 403:
-            return meanings.unavailable(f"{message}; the cluster refuses our account: {meanings.account}")
+            why = Cause("", said, _DENIED)
+            told = f"{message}; the cluster refuses our account: {meanings.account}"
+            return meanings.unavailable(told, causes=(why,))
     return meanings.unavailable(message, retry_after=retry_after or details.get("retryAfterSeconds"))
+
+
+def is_denied(error: IsthmusError) -> bool:
+    """Whether the server answered that our account may not do this; with a namespace go the rights in it."""
+    return any(cause.reason == _DENIED for cause in error.causes)
 
 
 def event_error(obj: Mapping[str, Any], what: str, meanings: Meanings) -> IsthmusError:

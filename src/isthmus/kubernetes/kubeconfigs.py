@@ -52,6 +52,12 @@ def at(location: str) -> Access:
     return load(Path(path).expanduser(), context or None)
 
 
+def in_cluster(environment: Mapping[str, str]) -> str | None:
+    """Where the API server is for a pod of its cluster, by the variables that every pod gets; None if we are none."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    return f"https://{f'[{host}]' if ':' in host else host}:{port}" if host and port else None
+
+
 def own(server: str = IN_CLUSTER, folder: Path = SERVICE_ACCOUNT) -> Access:
     """The cluster that we run in as a pod."""
     try:

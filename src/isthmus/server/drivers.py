@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,6 +84,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
     """A Kubernetes cluster."""
     from isthmus.engines.kubernetes.driver import KubernetesEngine  # a platform without Kubernetes need not load it
     from isthmus.engines.kubernetes.settings import KubernetesSettings
+    from isthmus.kubernetes.kubeconfigs import in_cluster
 
     spec = site.spec.kubernetes or KubernetesSite()
     return KubernetesEngine(
@@ -90,6 +92,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             folder=settings.sites / site.name,
             site=site.identity,
             kubeconfig=Path(spec.kubeconfig) if spec.kubeconfig else None,
+            server=in_cluster(os.environ),
             context=spec.context,
             namespace=spec.namespace,
             image=spec.image,

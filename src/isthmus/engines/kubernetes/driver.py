@@ -50,8 +50,7 @@ class KubernetesEngine:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
-        access = kubeconfigs.load(settings.kubeconfig, settings.context) if settings.kubeconfig else kubeconfigs.own()
-        self.client = KubernetesClient(access, settings.request_seconds)
+        self.client = KubernetesClient(_access(settings), settings.request_seconds)
         self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"
         self._selector = f"{pods.SITE}={settings.site}"
@@ -395,7 +394,7 @@ class KubernetesEngine:
 
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a log."""
-        await self._find(run_id)
+        await self._find_log(run_id, stream)
         return await self._logs.read(run_id, stream, offset, size)
 
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
@@ -405,7 +404,7 @@ class KubernetesEngine:
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
-        await self._find(run_id)
+        await self._find_log(run_id, stream)
         return await self._logs.size(run_id, stream)
 
     async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
@@ -414,6 +413,13 @@ class KubernetesEngine:
         if known.final is None:
             await self._logs.wait(run_id, stream, offset, timeout)
 
+    async def _find_log(self, run_id: str, stream: Stream) -> None:
+        """A run that ended under another control plane has its log in its pod."""
+        known = await self._find(run_id)
+        seen, container = known.pod, pods.MAIN if stream is Stream.STDOUT else pods.ERRORS
+        if known.final is not None and seen is not None and not known.gone and container in seen.names:
+            await self._logs.fetch(run_id, stream, f"{self._pods}/{seen.name}", container)
+
     async def _find(self, run_id: str) -> Known:
         if run_id not in self._known:
             await self.observe(run_id)
@@ -421,6 +427,12 @@ class KubernetesEngine:
         if known is None or (known.pod is not None and known.pod.barred):
             raise NotFound(f"This site has no run {run_id[:100]!r}.")
         return known
+
+
+def _access(settings: KubernetesSettings) -> kubeconfigs.Access:
+    if settings.kubeconfig is not None:
+        return kubeconfigs.load(settings.kubeconfig, settings.context)
+    return kubeconfigs.own(settings.server or kubeconfigs.IN_CLUSTER)
 
 
 async def _logged(work: Coroutine[Any, Any, None], run_id: str) -> None:

@@ -27,6 +27,10 @@ class Asker:
 
     def ask(self, path: str, body: Any = None, *, method: str = "", kind: str = "application/json") -> Any:
         """One request; raises what its answer means to a site."""
+        return json.loads(self.text(path, body, method=method, kind=kind))
+
+    def text(self, path: str, body: Any = None, *, method: str = "", kind: str = "application/json") -> str:
+        """The same, where the answer is not JSON."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": kind} if data is not None else {}
         request = urllib.request.Request(  # noqa: S310 - the lab's own server
@@ -34,7 +38,7 @@ class Asker:
         )
         try:
             with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:  # noqa: S310
-                return json.loads(answer.read())
+                return str(answer.read(), "utf-8")
         except urllib.error.HTTPError as error:
             with error:
                 raise error_of(error.code, error.read(), path, SITE) from None
