@@ -31,6 +31,14 @@ def chunked(path: str) -> bytes:
     )
 
 
+async def signed() -> dict[str, str]:
+    return {"Authorization": "Bearer x"}
+
+
+async def unsigned() -> dict[str, str]:
+    return {}
+
+
 class Server:
     """Answers each request as it is told to; None ends the connection."""
 
@@ -82,7 +90,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def test_answers_come_in_order(server: Server) -> None:
-    pipeline = Pipeline(await server.start(), None, lambda: {"Authorization": "Bearer x"}, 30)
+    pipeline = Pipeline(await server.start(), None, signed, 30)
     answers = await pipeline.put_all([(f"/{number}", {"n": number}) for number in range(120)])
     assert [answer.body["path"] for answer in answers] == [f"/below/{number}" for number in range(120)]
     server.reply = chunked
@@ -102,7 +110,7 @@ async def test_answers_come_in_order(server: Server) -> None:
     ],
 )
 async def test_what_is_cut_or_broken_is_unknown_and_tried_anew(server: Server, broken: bytes | None) -> None:
-    pipeline = Pipeline(await server.start(), None, dict, 30)
+    pipeline = Pipeline(await server.start(), None, unsigned, 30)
     server.reply = lambda path: plain(path) if path.endswith("/1") else broken
     with pytest.raises(SiteUnavailable, match="does not answer heartbeats"):
         await pipeline.put_all([("/1", {}), ("/2", {})])
@@ -113,7 +121,7 @@ async def test_what_is_cut_or_broken_is_unknown_and_tried_anew(server: Server, b
 
 
 async def test_silence(server: Server) -> None:
-    pipeline = Pipeline(await server.start(), None, dict, 0.2)
+    pipeline = Pipeline(await server.start(), None, unsigned, 0.2)
     server.reply = lambda path: b""
     with pytest.raises(SiteUnavailable, match="TimeoutError"):
         await pipeline.put_all([("/1", {})])
@@ -121,7 +129,7 @@ async def test_silence(server: Server) -> None:
 
 
 async def test_nobody_there() -> None:
-    pipeline = Pipeline("http://127.0.0.1:1", None, dict, 30)
+    pipeline = Pipeline("http://127.0.0.1:1", None, unsigned, 30)
     with pytest.raises(SiteUnavailable):
         await pipeline.put_all([("/1", {})])
     await pipeline.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -86,6 +87,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
     """A Kubernetes cluster."""
     from isthmus.engines.kubernetes.driver import KubernetesEngine  # a platform without Kubernetes need not load it
     from isthmus.engines.kubernetes.settings import KubernetesSettings
+    from isthmus.kubernetes.kubeconfigs import in_cluster
 
     spec = site.spec.kubernetes or KubernetesSite()
     return KubernetesEngine(
@@ -93,6 +95,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             folder=settings.sites / site.name,
             site=site.identity,
             kubeconfig=Path(spec.kubeconfig) if spec.kubeconfig else None,
+            server=in_cluster(os.environ),
             context=spec.context,
             namespace=spec.namespace,
             image=spec.image,
@@ -127,10 +130,10 @@ class Drivers:
 
     def expose(self, site: Site, where: ExposedIn, allowed: Callable[[], None]) -> NodeExposure:
         """What shows a site's nodes in a Kubernetes cluster."""
-        from isthmus.engines.kubernetes import kubeconfigs  # a platform without Kubernetes need not load it
-        from isthmus.engines.kubernetes.client import KubernetesClient
-        from isthmus.engines.kubernetes.exposing import KubernetesExposure
+        from isthmus.engines.kubernetes.exposing import KubernetesExposure  # need not be loaded without Kubernetes
         from isthmus.engines.kubernetes.pipelining import Pipeline
+        from isthmus.kubernetes import kubeconfigs
+        from isthmus.kubernetes.client import KubernetesClient
 
         access = kubeconfigs.load(Path(where.kubeconfig), where.context) if where.kubeconfig else kubeconfigs.own()
         spec = site.spec.kubernetes or KubernetesSite()

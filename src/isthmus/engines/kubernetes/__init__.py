@@ -1,7 +1,7 @@
 """The Kubernetes engine: each run is one pod, watched over by a batch/v1 Job of the same name.
 
 - `driver` is the contract, put together from the parts below;
-- `client` speaks to the API server, `executing` runs small programs in pods, `kubeconfigs` says who we are;
+- `executing` runs small programs in pods; all else goes through the client in `isthmus.kubernetes`;
 - `watching` keeps one list and one watch of all pods of the site, `logs` copies what pods print, `staging` brings
   files in and out, `settling` finds out how a run ended and writes it down;
 - `pods`, `wrapping`, `parsing` and `inventories` are pure.

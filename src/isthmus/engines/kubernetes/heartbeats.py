@@ -39,7 +39,7 @@ GRACE = 40
 class Cluster(Protocol):
     """What is needed of a client of an API server."""
 
-    async def get(self, path: str, **params: str | int) -> Any:
+    async def get(self, path: str) -> Any:
         """One object."""
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ import orjson
 
 from isthmus.errors import SiteUnavailable
 
+Headers = Callable[[], Awaitable[Mapping[str, str]]]
 MOST = 50
 """Requests in one bundle: their answers fit into the buffers on the way."""
 
@@ -32,9 +33,7 @@ class Answer(NamedTuple):
 class Pipeline:
     """One connection to an API server, made when it is needed."""
 
-    def __init__(
-        self, url: str, context: ssl.SSLContext | None, headers: Callable[[], Mapping[str, str]], seconds: float
-    ) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None, headers: Headers, seconds: float) -> None:
         parts = urlsplit(url)
         self._host, self._prefix = parts.hostname or "", parts.path.rstrip("/")
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -71,7 +70,7 @@ class Pipeline:
     async def _bundle(self, objects: Sequence[tuple[str, Any]]) -> list[Answer]:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(self._host, self._port, ssl=self._context)
-        more = "".join(f"{name}: {value}\r\n" for name, value in self._headers().items())
+        more = "".join(f"{name}: {value}\r\n" for name, value in (await self._headers()).items())
         self._writer.write(b"".join(self._request(path, orjson.dumps(obj), more) for path, obj in objects))
         return [await _answer(self._reader) for _ in objects]
 

@@ -6,18 +6,21 @@ then `start_api()`. Data is not flushed to disk: a lab that loses power is made 
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
 from .certificates import Authority
 from .layout import SERVICES, Place
+from .manifests import API_SERVICE
 
 PATIENCE = 120.0
 STOP_SECONDS = 3.0
@@ -68,7 +71,7 @@ class ControlPlane:
         """The API server; returns when it is ready, with a kubeconfig that may do everything."""
         place, keys = self.place, self.place.keys
         if processes.pid_of(place, "kube-apiserver") is None:
-            hosts = ["127.0.0.1", "10.96.0.1", "localhost", "kubernetes.default.svc"]
+            hosts = ["127.0.0.1", API_SERVICE, "localhost", "kubernetes.default.svc"]
             hosts += [self.address] if self.address not in hosts else []
             server = self.authority.issue("apiserver", "kube-apiserver", hosts=hosts)
             caller = self.authority.issue("kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"])
@@ -86,6 +89,17 @@ class ControlPlane:
             processes.spawn(place, "kube-apiserver", words)
         self.authority.kubeconfig(place.kubeconfig, self.url, "admin", "admin", ["system:masters"])
         self._wait("kube-apiserver", f"{self.url}/readyz")
+
+    def compact(self) -> None:
+        """Let etcd forget the past: once the API server is restarted, watches that begin there are answered 410."""
+        client = f"http://127.0.0.1:{self.place.port(0)}/v3/kv"
+        now = self._etcd(f"{client}/range", {"key": "AA==", "limit": "1"})["header"]["revision"]
+        self._etcd(f"{client}/compaction", {"revision": now})
+
+    @staticmethod
+    def _etcd(url: str, body: dict[str, str]) -> Any:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:  # noqa: S310 - the lab's own
+            return json.loads(answer.read())
 
     def start_controllers(self) -> None:
         """The controllers (jobs, garbage, nodes, namespaces) and the scheduler."""

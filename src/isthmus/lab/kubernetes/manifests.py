@@ -9,6 +9,8 @@ from .layout import PAUSE, SOCKET, Place
 
 NAMESPACE = "isthmus"
 USER = "isthmus"
+API_SERVICE = "10.96.0.1"
+"""The address of the service `kubernetes`, the first of `SERVICES`."""
 
 
 def containerd_toml(folder: Path) -> str:
@@ -42,6 +44,28 @@ def cni_conflist(folder: Path, host: int) -> dict[str, Any]:
     return {"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}
 
 
+def service_rules(url: str, host: int) -> list[list[str]]:
+    """In place of kube-proxy: the service `kubernetes` leads to the API server, and pods come from their node."""
+    server = url.removeprefix("https://")
+    service = ["--destination", API_SERVICE, "--protocol", "tcp", "--dport", "443"]
+    pods = f"10.244.{host}.0/24"
+    return [
+        ["PREROUTING", *service, "--jump", "DNAT", "--to-destination", server],
+        ["OUTPUT", *service, "--jump", "DNAT", "--to-destination", server],
+        ["POSTROUTING", "--source", pods, "!", "--destination", pods, "--jump", "MASQUERADE"],
+    ]
+
+
+def volume(folder: Path) -> dict[str, Any]:
+    """A volume that every node sees: a folder of this machine."""
+    spec = {
+        "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+        "capacity": {"storage": "100Gi"},
+        "hostPath": {"path": str(folder), "type": "Directory"},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "isthmus-lab"}, "spec": spec}
+
+
 def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
     """One kubelet: cgroups of its own, quick to tell what happens, and content with little room."""
     return {
@@ -68,6 +92,7 @@ def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": "1s",
         "nodeLeaseDurationSeconds": 5,
         "syncFrequency": "5s",
+        "volumeStatsAggPeriod": "5s",
         "containerLogMaxSize": "10Mi",
         "maxPods": 250,
         "imageGCHighThresholdPercent": 100,
