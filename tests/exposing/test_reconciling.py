@@ -12,7 +12,7 @@ from isthmus.engines.kubernetes.exposing import KubernetesExposure
 from isthmus.errors import Invalid, Misconfigured, Unavailable
 from isthmus.reconcilers.exposing import CONDITION, FINALIZER, ExposureReconciler, no_exposure
 from isthmus.reconcilers.recording import Recorder
-from isthmus.resources.kinds import DEVICE_CLASS, SITE
+from isthmus.resources.kinds import DEVICE_CLASS, SITE, TENANT
 from isthmus.resources.sites import ExposedIn, Site
 from isthmus.resources.validation import validate
 from isthmus.runtime.informers import Informer
@@ -50,7 +50,7 @@ class Home:
     def make(self) -> ExposureReconciler:
         return ExposureReconciler(
             store=self.store, sites=self.sites, classes=self.classes, make_exposure=self.expose,
-            leadership=self.leadership, recorder=Recorder(self.store),
+            leadership=self.leadership, recorder=Recorder(self.store, Informer(self.store, TENANT)),
         )  # fmt: skip
 
     def expose(self, site: Site, where: ExposedIn, allowed: Callable[[], None]) -> KubernetesExposure:
