@@ -244,3 +244,12 @@ def test_the_newest_version_that_is_known_is_used() -> None:
     assert documents.versions({"paths": newest})[0] == 45, "Slurm 26.05"
     assert documents.versions({"paths": paths}, "slurmdb") == [39]
     assert documents.versions({}) == []
+
+
+def test_an_empty_answer_does_not_mean_that_there_are_no_nodes() -> None:
+    assert commands.ListNodes().read(commands.Done(1, "No nodes in the system\n")) == []
+    assert calls.ListNodes().read(calls.Reply(200, {"nodes": []})) == []
+    with pytest.raises(SiteUnavailable):
+        commands.ListNodes().read(commands.Done(0, ""))
+    with pytest.raises(SiteUnavailable):
+        calls.ListNodes().read(calls.Reply(200, {}))
