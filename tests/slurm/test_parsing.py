@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
-from isthmus.engines.slurm import documents, hostlists, parsing, states
+from isthmus.engines.slurm import calls, commands, documents, hostlists, parsing, states
 from isthmus.engines.slurm.facts import SlurmNode
 from isthmus.engines.slurm.inventories import node_state
+from isthmus.errors import SiteUnavailable
 
 RECORDED = Path(__file__).parent / "recorded"
 HEADING = "F|JOBID|STATE|REASON|USER|PARTITION|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|CPUS|NODES|COMMENT\n"
