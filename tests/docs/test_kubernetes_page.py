@@ -8,10 +8,12 @@ import pytest
 
 from .test_tutorials import KUBERNETES, NODES, check_page, try_page
 
+pytestmark = [pytest.mark.real, pytest.mark.kubernetes, pytest.mark.timeout(450)]
 
-@pytest.mark.real
-@pytest.mark.kubernetes
-@pytest.mark.timeout(450)
-@pytest.mark.parametrize("page", [KUBERNETES, NODES], ids=lambda page: page.stem)
-def test_kubernetes_page(page: Path, tmp_path: Path) -> None:
-    check_page(page, try_page(page, tmp_path, patience=400))
+
+def test_kubernetes_page(tmp_path: Path) -> None:
+    check_page(KUBERNETES, try_page(KUBERNETES, tmp_path, patience=400))
+
+
+def test_nodes_page(tmp_path: Path) -> None:
+    check_page(NODES, try_page(NODES, tmp_path, patience=400))
