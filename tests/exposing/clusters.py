@@ -21,6 +21,8 @@ class FakeCluster:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.unavailable = ""
+        self.throttled = 0
+        """So many of the next heartbeats are put off."""
         self.writes: list[str] = []
         self.closed = 0
         self._numbers = itertools.count(1)
@@ -86,6 +88,9 @@ class FakeCluster:
 
     def _put(self, path: str, obj: Object) -> Answer:
         known = self.objects.get(path)
+        if self.throttled > 0:
+            self.throttled -= 1
+            return Answer(429, None)
         if known is None:
             return Answer(404, {"message": "not found"})
         if known["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:

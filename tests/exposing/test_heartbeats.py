@@ -123,3 +123,17 @@ async def test_time_only_grows(cluster: FakeCluster) -> None:
     await renewals(cluster, "n1", 2)
     await late.close()
     assert cluster.leases()["n1"]["spec"]["renewTime"] > micro_time(ahead)
+
+
+async def test_throttled(cluster: FakeCluster, heartbeats: Heartbeats) -> None:
+    """Those that were put off are sent again; the others were heard."""
+    heartbeats.keep({"n1": "u1", "n2": "u2"})
+    await renewals(cluster, "n2", 2)
+    for beat in heartbeats._beats.values():
+        beat.due = 0
+    cluster.throttled = 1
+    before = len(cluster.writes)
+    with pytest.raises(SiteUnavailable, match="429"):
+        await heartbeats._renew_due()
+    assert cluster.writes[before:] == [f"{LEASES}/n2"]
+    await renewals(cluster, "n1", 1)

@@ -199,7 +199,7 @@ class SiteSpec(Model):
     @classmethod
     def _nodes_of_slurm(cls, wanted: bool, info: ValidationInfo) -> bool:
         if wanted and info.data.get("driver", "slurm") != "slurm":
-            raise ValueError("shows the nodes of a Slurm site; remove it, or set driver to slurm")
+            raise ValueError("exposeNodes shows the nodes of a Slurm site; remove it, or set driver to slurm")
         return wanted
 
     @model_validator(mode="before")

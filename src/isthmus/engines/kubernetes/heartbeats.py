@@ -171,8 +171,11 @@ class Heartbeats:
         known = {name: beat for name, beat in due.items() if beat.version}
         leases = [(f"{LEASES}/{name}", self._lease(name, beat)) for name, beat in known.items()]
         answers = await self._writes.put_all(leases) if leases else []
+        trouble = ""
         for (name, beat), (_, lease), answer in zip(known.items(), leases, answers, strict=True):
-            self._take(name, beat, lease, answer)
+            trouble = self._take(name, beat, lease, answer) or trouble
+        if trouble:
+            raise SiteUnavailable(trouble)
         for name, beat in due.items():
             if not beat.version and self._beats.get(name) is beat:
                 await self._create(name, beat)
@@ -185,15 +188,16 @@ class Heartbeats:
                 beat.take(lease)
         self._listed = True
 
-    def _take(self, name: str, beat: _Beat, lease: Mapping[str, Any], answer: Answer) -> None:
-        """What came of a renewal."""
+    def _take(self, name: str, beat: _Beat, lease: Mapping[str, Any], answer: Answer) -> str:
+        """What came of a renewal; a sentence if it was not to be had just now: it stays due."""
         if answer.status in (404, 409):  # deleted or changed by another: looked at at once
             beat.version = ""
         elif answer.status >= 300:
             said = answer.body.get("message") if isinstance(answer.body, dict) else None
-            raise SiteUnavailable(f"the API server answered {answer.status} to a heartbeat: {said or 'nothing more'}")
+            return f"the API server answered {answer.status} to a heartbeat: {said or 'nothing more'}"
         else:
             self._renewed(name, beat, lease, answer.body)
+        return ""
 
     async def _create(self, name: str, beat: _Beat) -> None:
         """Make a Lease, or go on with the one that is there if it is ours."""
