@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from isthmus.engines.base import Account, EndReason, Observation, Run, RunState, RunUsage
 from isthmus.engines.kubernetes import inventories, kubeconfigs, parsing, pods, records
-from isthmus.engines.kubernetes.client import _error
+from isthmus.engines.kubernetes.client import KubernetesClient, _error
 from isthmus.engines.kubernetes.settings import KubernetesSettings
 from isthmus.errors import (
     AlreadyExists,
@@ -182,6 +183,27 @@ def test_an_inventory_counts_what_takes_pods() -> None:
     assert (found.capacity.cpus, found.capacity.memory_bytes) == (1.93, 2**20)
     assert found.capacity.devices == {"gpu": 4, "akida": 1}
     assert inventories.version_of({"major": "1", "minor": "30+"}) == (1, 30)
+
+
+def test_what_others_ask_for_is_added_up() -> None:
+    def asks(**requests: str) -> dict[str, Any]:
+        return {"resources": {"requests": requests}}
+
+    devices = {"gpu": KubernetesDevice(resource="x/gpu"), "rack": KubernetesDevice(nodeLabels={"a": "b"})}
+    two = {"containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1"), {}], "initContainers": [asks(cpu="250m")]}
+    odd = {"containers": [asks(cpu="100000u", memory="128Mi", **{"x/gpu": "2"})], "initContainers": [asks(cpu="2")]}
+    found = inventories.requested([{"spec": two}, {"spec": odd}], devices)
+    assert (found.cpus, found.memory_bytes, found.devices) == (3.5, 2**30 + 2**27, {"gpu": 2})
+    assert inventories.requested([], devices).cpus == 0
+
+
+def test_requests_are_counted_by_what_they_ask() -> None:
+    client = KubernetesClient(kubeconfigs.Access("https://nowhere", ssl.create_default_context()), 1)
+    base = "/api/v1/namespaces/isthmus/pods"
+    for method, path in (("POST", base), ("GET", f"{base}/x/log"), ("DELETE", f"{base}/x"), ("GET", "/api/v1/nodes")):
+        client.count(method, path)
+    client.count("POST", "/apis/batch/v1/namespaces/isthmus/jobs")
+    assert set(client.asked) == {"POST pods", "GET pods/log", "DELETE pods", "GET nodes", "POST jobs"}
 
 
 @pytest.mark.parametrize(
