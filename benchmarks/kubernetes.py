@@ -1,8 +1,9 @@
 """Kubernetes: as a site, how much longer a job takes to run than with kubectl and how often the cluster is asked.
 
 Real Kubernetes, from the lab, with one node. Baseline: `kubectl create` of a Job with the same image and command. Ours
-is what a user types too: `isthmus run --detach`, through a whole control plane. Both are measured from before the command
-is started until the pod is seen to run, by the same look at the same list of pods. The home is in `kubernetes_home`.
+is what a user types too: `isthmus run --detach`, through a whole control plane. Both are measured from before the
+command is started until the pod is seen to run, by the same look at the same list of pods. The home is in
+`kubernetes_home`.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def run(seconds: int, scale: float = 1.0) -> Section:
     section = Section(
         "Kubernetes",
         "The lab's Kubernetes 1.20 with one node beside everything else on this machine. As a site: `isthmus run "
-        "--detach` in turns with `kubectl create` of an equivalent Job, each from the command to the pod seen running; requests "
-        "are all that the engine makes: creating, logs, writing down the end, removing. As the home (`--store "
+        "--detach` in turns with `kubectl create` of an equivalent Job, each from the command to the pod seen running; "
+        "requests are all that the engine makes: creating, logs, writing down the end, removing. As the home (`--store "
         "kubernetes`, jobs at the local site): requests as the API server counts them.",
     )
     jobs, watched, held = (max(20, int(size * scale)) for size in (JOBS, WATCHED, HELD))

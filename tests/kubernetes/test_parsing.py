@@ -173,3 +173,15 @@ def test_an_inventory_counts_what_takes_pods() -> None:
     assert (found.capacity.cpus, found.capacity.memory_bytes) == (1.93, 2**20)
     assert found.capacity.devices == {"gpu": 4, "akida": 1}
     assert inventories.version_of({"major": "1", "minor": "30+"}) == (1, 30)
+
+
+def test_what_others_ask_for_is_added_up() -> None:
+    def asks(**requests: str) -> dict[str, Any]:
+        return {"resources": {"requests": requests}}
+
+    devices = {"gpu": KubernetesDevice(resource="x/gpu"), "rack": KubernetesDevice(nodeLabels={"a": "b"})}
+    two = {"containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1"), {}], "initContainers": [asks(cpu="250m")]}
+    odd = {"containers": [asks(cpu="100000u", memory="128Mi", **{"x/gpu": "2"})], "initContainers": [asks(cpu="2")]}
+    found = inventories.requested([{"spec": two}, {"spec": odd}], devices)
+    assert (found.cpus, found.memory_bytes, found.devices) == (3.5, 2**30 + 2**27, {"gpu": 2})
+    assert inventories.requested([], devices).cpus == 0

@@ -36,7 +36,8 @@ def run(options: RunOptions) -> int:
         job = start(client, options)
         if options.detach:
             _write(job, options.output)
-            say(f"follow it with `isthmus logs -f {job.name}`, end it with `isthmus cancel {job.name}`")
+            if not options.quiet:
+                say(f"follow it with `isthmus logs -f {job.name}`, end it with `isthmus cancel {job.name}`")
             return 0
         if options.array or job.object["spec"].get("array"):
             return _Array(client, job, options).follow()
