@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from isthmus.resources.tokens import new_secret
-from isthmus.testing.browsers import signed_in
+from isthmus.testing.browsers import new_page, signed_in
 from isthmus.testing.servers import GROUP, ServerProcess, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 RULES = "axe.run({resultTypes: ['violations']})"
+DRAWN = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
 HOSTILE = '<img src=x onerror="document.title=`owned`"><script>document.title=`owned`</script>'
 
 
 @pytest.fixture(scope="module")
 def admin(server: ServerProcess, browser: Browser) -> Page:
-    page = signed_in(browser, server.url, server.token, viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(30_000)
-    return page
+    return signed_in(browser, server.url, server.token, viewport={"width": 1280, "height": 900})
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +57,12 @@ def plain(server: ServerProcess) -> str:
     server.finished("many")
     server.finished("plain")
     return "/jobs/default/plain"
+
+
+def reach(place: Locator, true: str, what: str) -> None:
+    """Wait until something holds of an element; pages draw and scroll when they have the time."""
+    found = place.page.wait_for_function(f"e => ({true})(e)", arg=place.element_handle())
+    assert found.json_value(), what
 
 
 def test_a_newcomer_goes_from_sign_in_to_result(server: ServerProcess, browser: Browser) -> None:
@@ -184,7 +189,7 @@ def test_a_link_from_the_terminal_signs_in(server: ServerProcess, browser: Brows
     environment = {**os.environ, "ISTHMUS_URL": server.url, "ISTHMUS_TOKEN": server.token}
     words = [sys.executable, "-m", "isthmus.cli", "console"]
     link = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout.strip()
-    page = browser.new_context().new_page()
+    page = new_page(browser)
     page.goto(link)
     page.get_by_role("button", name="Sign in as admin").click()
     page.get_by_role("heading", name="Overview").wait_for()
@@ -255,17 +260,19 @@ def test_a_hostile_log_and_name_run_nothing(server: ServerProcess, admin: Page) 
 
 def test_nothing_inline_would_run_anyway(admin: Page) -> None:
     admin.goto("/console/jobs")
-    said: list[str] = []
-    admin.on("console", lambda message: said.append(message.text))
-    admin.evaluate("""() => {
+    attempt = """() => {
         const box = document.createElement("div");
         box.innerHTML = `<img src="/console/nothing.png" onerror="document.title='owned'">`;
         document.body.append(box);
         const script = document.createElement("script");
         script.textContent = "document.title = 'owned'";
         document.body.append(script);
-    }""")
-    admin.wait_for_timeout(300)
+    }"""
+    said: list[str] = []
+    admin.on("console", lambda message: said.append(message.text))
+    with admin.expect_console_message(lambda message: "script" in message.text and "Policy" in message.text):
+        admin.evaluate(attempt)
+    admin.evaluate("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
     assert "owned" not in admin.title()
     assert any("Content Security Policy" in line for line in said)
 
@@ -277,12 +284,12 @@ def test_the_log_is_searched_and_followed(server: ServerProcess, admin: Page) ->
     log = admin.get_by_role("region", name="Output of the job")
     log.get_by_text("end").wait_for()
     assert not re.search(r"\ba\b", log.inner_text()), "a carriage return begins the line anew"
-    assert log.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 10, "at the end"
+    reach(log, "e => e.scrollHeight - e.scrollTop - e.clientHeight < 10", "at the end")
     admin.keyboard.press("/")
     admin.keyboard.type("8000")
     admin.locator(".hits").get_by_text("1/1").wait_for()
     assert not admin.locator("#follow").is_checked()
-    assert log.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") > 1000, "at the hit"
+    reach(log, "e => e.scrollHeight - e.scrollTop - e.clientHeight > 1000", "at the hit")
 
 
 def test_an_experiment_has_its_plots(admin: Page, experiment: str) -> None:
@@ -309,10 +316,28 @@ def test_a_running_job_has_live_plots(server: ServerProcess, admin: Page) -> Non
     plots = admin.get_by_role("region", name="While it runs")
     for name in ("CPU", "Memory", "loss"):
         plots.get_by_role("img", name=re.compile(f"{name} over time")).wait_for()
-    canvas = plots.locator("canvas").first
-    assert canvas.evaluate("c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)")
+    reach(plots.locator("canvas").first, DRAWN, "something is drawn")
     admin.get_by_role("button", name="Cancel", exact=True).click()
     admin.locator(".head .phase[data-phase=Cancelled]").wait_for()
+
+
+def test_power_and_use_of_a_board_are_seen_live(server: ServerProcess, admin: Page) -> None:
+    """With a meter that is a program, as a site may have one."""
+    meter = {"source": "Command", "command": ["echo", "12.5"]}
+    spec = {"meter": meter, "use": {"source": "Command", "command": ["echo", "40 %"]}}
+    server.request(f"{GROUP}/deviceclasses", {"kind": "DeviceClass", "metadata": {"name": "meterboard"}, "spec": spec})
+    site = {"spec": {"devices": [{"class": "meterboard", "count": 1}]}}
+    server.request(f"{GROUP}/sites/local", site, method="PATCH")
+    resources = {"devices": [{"class": "meterboard", "count": 1}]}
+    server.submit("powered", "sleep", "600", resources=resources)
+    admin.goto("/console/jobs/default/powered")
+    plots = admin.get_by_role("region", name="While it runs")
+    plots.get_by_role("img", name="Power over time").wait_for()
+    plots.get_by_role("img", name="Device in use over time").wait_for()
+    plots.get_by_text(re.compile(r"^12\.\d+ W$")).wait_for()
+    plots.get_by_text(re.compile("^40 ?%$")).wait_for()
+    server.patch("powered", intent="Cancel")
+    assert server.finished("powered")["usage"]["energySource"] == "command"
 
 
 def test_everything_works_with_the_keyboard(plain: str, admin: Page) -> None:
@@ -366,12 +391,11 @@ def test_the_theme_is_kept(admin: Page) -> None:
     admin.keyboard.press("d")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(
     server: ServerProcess, browser: Browser, plain: str, experiment: str, scheme: Any
 ) -> None:
-    page = browser.new_context(base_url=server.url, color_scheme=scheme, bypass_csp=True).new_page()
+    page = new_page(browser, base_url=server.url, color_scheme=scheme, bypass_csp=True)
     page.goto("/console/sign-in")
     # In the other scheme only the colours differ.
     rules = "axe.run({resultTypes: ['violations'], runOnly: ['color-contrast']})" if scheme == "dark" else RULES

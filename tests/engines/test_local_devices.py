@@ -135,7 +135,7 @@ async def test_power_and_use_of_a_board_live_and_at_the_end(make_engine: MakeEng
     assert (await sampled(engine, run.id, 0)).device_use == 0.25
     counter.write_text("1040.5\n")
     load.write_text("1000\n")
-    seen = await sampled(engine, run.id, 40.5)
+    seen = await sampled(engine, run.id, 40.5)  # it has stayed there for some looks
     assert (seen.device_use, seen.estimated) == (1.0, False)
     assert (folder / "who").read_text().strip() == str(ACCOUNT.uid if IS_ROOT else os.getuid())
     counter.write_text("1042\n")

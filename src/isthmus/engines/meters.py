@@ -86,9 +86,9 @@ def lines(wanted: Metering, sys: str = "/sys") -> str:
 
 
 def reporting(wanted: Metering) -> str:
-    """A whole program that looks and writes what it saw, line by line: the use, then the total of each meter."""
+    """A whole program that looks and writes what it saw, line by line: time, use, then the total of each meter."""
     totals = " ".join(f"${{total{number}:--}}" for number in range(len(wanted.meters)))
-    return _REPORTING.format(lines=lines(wanted), seen=f"${{use:--}} {totals}".rstrip())
+    return _REPORTING.format(lines=lines(wanted), seen=f"$t ${{use:--}} {totals}".rstrip())
 
 
 _REPORTING = """\
@@ -153,8 +153,8 @@ rest() {
   read -r line </proc/$$/stat
   set -- ${line##*) }
   shift 11
-  # Under a hundredth of a core, with a little to spare.
-  need=$((($1 + $2 + $3 + $4) * 120 / ticks - (t - born) / 1000))
+  # Under a hundredth of a core, with something to spare.
+  need=$((($1 + $2 + $3 + $4) * 150 / ticks - (t - born) / 1000))
   [ $need -gt $nap ] && nap=$need
   [ $nap -gt 60 ] && nap=60
 }

@@ -25,12 +25,17 @@ _PIECE = 65536
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What it has told."""
+    """One look at the meters."""
 
+    at: float
+    """Seconds since boot."""
+    use: float | None
+    """How busy the devices are, from 0 to 1."""
     joules: dict[str, tuple[str, float]]
     """By class: source, and joules since the start. Classes whose meter cannot be read are left out."""
-    use: float | None = None
-    """How busy the devices are, from 0 to 1."""
+
+
+NOTHING = Seen(0.0, None, {})
 
 
 class MeterProcess:
@@ -38,7 +43,7 @@ class MeterProcess:
 
     def __init__(self, plan: dict[str, Any], record: Path) -> None:
         self._sources: list[tuple[str, str]] = [(name, source) for name, source in plan["sources"]]
-        self.seen = Seen({})
+        self.seen = self._before = NOTHING
         self._rest = b""
         self._pipe, told = os.pipe()
         os.set_blocking(self._pipe, False)
@@ -59,18 +64,41 @@ class MeterProcess:
                 self._rest += piece
             over = True
         *lines, self._rest = self._rest.split(b"\n")
-        if lines:
-            self.seen = self._parse(lines[-1].decode(errors="replace").split())
+        for line in lines:
+            if (seen := self._parse(line.decode(errors="replace").split())) is not None:
+                self._before, self.seen = self.seen, seen
         return over
 
-    def _parse(self, words: list[str]) -> Seen:
-        use, *totals = words or ["-"]
+    @property
+    def told(self) -> bool:
+        """Whether it has looked yet."""
+        return self.seen is not NOTHING
+
+    def joules(self, now: float | None = None) -> dict[str, tuple[str, float]]:
+        """What the meters have counted when it last looked, or up to `now`, if all goes on as between its last looks.
+
+        It looks when it likes; without that, samples would see nothing of a look or two at once, and no steady power.
+        """
+        between = self.seen.at - self._before.at
+        if now is None or self._before is NOTHING or between <= 0:
+            return self.seen.joules
+        part = min(max(0.0, now - self.seen.at), 2 * between) / between
+        before = self._before.joules
+        return {
+            name: (source, joules + part * (joules - before[name][1]) if name in before else joules)
+            for name, (source, joules) in self.seen.joules.items()
+        }
+
+    def _parse(self, words: list[str]) -> Seen | None:
+        if len(words) < 2 or not words[0].isdigit():
+            return None
+        at, use, *totals = words
         joules = {
             name: (source, int(total) / 1e6)
             for (name, source), total in zip(self._sources, totals, strict=False)
             if total.isdigit()
         }
-        return Seen(joules, int(use) / 1000 if use.isdigit() else None)
+        return Seen(int(at) / 1000, int(use) / 1000 if use.isdigit() else None, joules)
 
     def finish(self) -> None:
         """Have it look once more, and end it."""

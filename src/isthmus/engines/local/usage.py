@@ -9,6 +9,7 @@ what none of them counts is estimated.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -73,13 +74,15 @@ class UsageMeter:
         if cpu is None or memory is None:
             of_processes = processes_usage(os.getpid())
             cpu, memory = of_processes[0] if cpu is None else cpu, of_processes[1] if memory is None else memory
-        joules, source = self.energy(cpu, elapsed)
+        joules, source = self.energy(cpu, elapsed, live=True)
+        if self._beside is not None and not self._beside.told:
+            joules = None  # what it will measure is not guessed
         use = self._beside.seen.use if self._beside else None
         if use is None and self._boards:
             use = self._boards.use()
         return Reading(cpu, memory, joules, source == ESTIMATED, use, _size(output))
 
-    def energy(self, cpu: float, elapsed: float) -> tuple[float | None, str | None]:
+    def energy(self, cpu: float, elapsed: float, *, live: bool = False) -> tuple[float | None, str | None]:
         """Joules up to now, and where they come from: meters, as far as there are any, else the power models.
 
         A meter of the whole machine counts for other runs too: it is shared out by cpu time, unless all cpus are ours.
@@ -87,7 +90,9 @@ class UsageMeter:
         counted: dict[str, tuple[str, float]] = {}
         if self._beside is not None:
             self._beside.look()
-            counted = dict(self._beside.seen.joules)
+            counted = dict(self._beside.joules(time.clock_gettime(time.CLOCK_BOOTTIME) if live else None))
+        # Who names a meter wants what it measures; nothing that is guessed is mixed in.
+        models = {} if counted else self._power
         self._rapl.sample()
         if self._rapl.present and "cpu" not in counted:
             counted["cpu"] = ("RAPL", self._rapl.joules)
@@ -95,7 +100,7 @@ class UsageMeter:
             self._share(sum(of_all), cpu)
         parts = [joules for source, joules in counted.values() if source not in WHOLE_MACHINE]
         sources = {source.lower() for source, _ in counted.values()}
-        models = {name: power for name, power in self._power.items() if name not in counted}
+        models = {name: power for name, power in models.items() if name not in counted}
         if self._boards and not counted.keys() & self._devices.keys() and (watts := self._boards.watts()) is not None:
             self._drawn += watts * (elapsed - self._at)
             models = {name: power for name, power in models.items() if name == "cpu"}
