@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -39,7 +39,6 @@ from .inventories import Seen, inventory
 from .logs import Logs
 from .partitions import Access, choose
 from .records import Record
-from .sampler import SAMPLER
 from .settings import SlurmSettings
 from .settling import Known, Settler
 from .watching import Picture, Watcher
@@ -64,6 +63,7 @@ class SlurmEngine:
         self._meters: dict[str, Meter] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
+        self._chosen: dict[Hashable, tuple[str, ...]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
         self._groups: dict[str, frozenset[str] | None] = {}
@@ -102,6 +102,7 @@ class SlurmEngine:
         self._settler.facts = await self._controller.facts()
         self._nodes = await self._controller.nodes()
         self._partitions = await self._controller.partitions()
+        self._chosen.clear()
         picture = self._watcher.latest
         if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
             picture = await self._watcher.fresh()
@@ -128,7 +129,14 @@ class SlurmEngine:
         gres = submissions.gres_of(run, self._gres)
         account = run.slurm.account or self._settings.account
         access = Access(account, run.slurm.qos or "", self._groups.get(self._settings.user_of(run.namespace)))
-        return choose(run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access)
+        # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
+        key = (run.slurm.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
+        if (known := self._chosen.get(key)) is None:
+            known = choose(
+                run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access
+            )
+            self._chosen[key] = known
+        return known
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Send the run to Slurm, or find it if it was sent before."""
@@ -182,11 +190,8 @@ class SlurmEngine:
             self._meters_for(run),
             ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
         )
-        launch = {
-            "batch": LaunchFile(scripts.batch(wishes)),
-            "sample": LaunchFile(SAMPLER),
-            "program": LaunchFile(scripts.program(run, folder, scripts.environment(run, user, folder))),
-        }
+        program = scripts.program(run, folder, scripts.environment(run, user, folder))
+        launch = {"launch": LaunchFile(scripts.launch(scripts.batch(wishes), program))}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
         reach("submit:begin")
@@ -237,6 +242,7 @@ class SlurmEngine:
             after=self._awaited(run),
         )
         known.unsure = True  # until the answer is there
+        self._watcher.sending()
         try:
             number = await self._controller.submit(wanted)
         except EngineRefused:

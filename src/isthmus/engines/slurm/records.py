@@ -66,9 +66,18 @@ def dump(record: Record) -> bytes:
 
 
 def load(run_id: str, content: bytes) -> Record:
-    """As it was kept. One that a crash of the file system destroyed is read as that of a run never sent."""
+    """As it was kept: of several lines the last one that is whole, since each says all.
+
+    A record that a crash of the file system destroyed is read as that of a run never sent.
+    """
+    lines = [line for line in content.splitlines() if line]
+    found = (record for line in reversed(lines) if (record := _load_line(run_id, line)) is not None)
+    return next(found, Record(run_id))
+
+
+def _load_line(run_id: str, line: bytes) -> Record | None:
     try:
-        plain = json.loads(content)
+        plain = json.loads(line)
         return Record(
             run_id=run_id,
             user=str(plain["user"]),
@@ -82,7 +91,7 @@ def load(run_id: str, content: bytes) -> Record:
             final=None if plain["final"] is None else _load_end(plain["final"]),
         )
     except (ValueError, KeyError, TypeError):
-        return Record(run_id)
+        return None
 
 
 def _dump_end(end: Observation) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from isthmus.engines.base import Observation, RunState
@@ -56,13 +56,12 @@ class Known:
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
+        before = self.observation()
         start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
-        moved = (start and start[1]) != (self.start and self.start[1])
-        if moved:
+        if (start and start[1]) != (self.start and self.start[1]):
             self.start = start
-        before = self.job and replace(self.job, started_at=job.started_at if start else self.job.started_at)
         self.job = job
-        return moved or before != job
+        return before != self.observation()
 
     @property
     def run_id(self) -> str:
