@@ -6,11 +6,12 @@ belongs to the site's own account, so that no job can change it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 
@@ -62,7 +63,7 @@ def dump(record: Record) -> bytes:
         "held": record.held,
         "final": None if record.final is None else _dump_end(record.final),
     }
-    return json.dumps(plain).encode()
+    return orjson.dumps(plain)
 
 
 def load(run_id: str, content: bytes) -> Record:
@@ -77,7 +78,7 @@ def load(run_id: str, content: bytes) -> Record:
 
 def _load_line(run_id: str, line: bytes) -> Record | None:
     try:
-        plain = json.loads(line)
+        plain = orjson.loads(line)
         return Record(
             run_id=run_id,
             user=str(plain["user"]),

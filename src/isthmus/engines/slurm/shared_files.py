@@ -18,6 +18,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from isthmus.resources.trees import check_link, check_path
 
 from .command_line import account
 from .files import WORKED_WITH, LaunchFile, LogFile
+from .trips import Trips
 
 T = TypeVar("T")
 THREADS = 12
@@ -47,6 +49,7 @@ class SharedFiles:
         self._moving: dict[str, tuple[int, int]] = {}
         # Of its own: a network file system that hangs must not keep everybody else from theirs.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm-files")
+        self._trips = Trips(self._threads)
 
     async def open(self) -> None:
         """Make the folders."""
@@ -61,6 +64,7 @@ class SharedFiles:
 
     async def close(self) -> None:
         """Let go of the threads; what hangs is not waited for."""
+        await self._trips.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
@@ -90,7 +94,7 @@ class SharedFiles:
 
     async def create_record(self, run_id: str, content: bytes, *, over: bool = False) -> bool:
         """Make a record; False if there is one."""
-        return await self._do(self._create_record, run_id, content, over)
+        return await self._quickly(self._create_record, run_id, content, over)
 
     def _create_record(self, run_id: str, content: bytes, over: bool) -> bool:
         here, other = ("over", "active") if over else ("active", "over")
@@ -108,7 +112,7 @@ class SharedFiles:
 
     async def write_record(self, run_id: str, content: bytes) -> None:
         """Change the record of a run that is not over: a line more, which costs no new file."""
-        await self._do(self._write_record, run_id, content)
+        await self._quickly(self._write_record, run_id, content)
 
     def _write_record(self, run_id: str, content: bytes) -> None:
         fd = os.open(f"{self._root}/active/{run_id}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -119,7 +123,7 @@ class SharedFiles:
 
     async def finish_record(self, run_id: str, content: bytes) -> None:
         """The run is over."""
-        await self._do(self._finish_record, run_id, content)
+        await self._quickly(self._finish_record, run_id, content)
 
     def _finish_record(self, run_id: str, content: bytes) -> None:
         os.replace(self._temporary(run_id, content), f"{self._root}/over/{run_id}")
@@ -148,7 +152,8 @@ class SharedFiles:
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
     ) -> bool:
         """Make the folder, then the record; one trip to a thread for both."""
-        return await self._do(self._begin, run_id, user, launch, source, record)
+        do = self._quickly if source is None else self._do
+        return await do(self._begin, run_id, user, launch, source, record)
 
     def _begin(
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
@@ -338,7 +343,17 @@ class SharedFiles:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
         except OSError as error:
-            raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {error}.") from error
+            raise self._unusable(error) from error
+
+    async def _quickly(self, call: Callable[..., T], *args: object) -> T:
+        """What takes no time to speak of goes together with others like it."""
+        try:
+            return await self._trips.make(partial(call, *args))
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> SiteUnavailable:
+        return SiteUnavailable(f"The site's folder {self._root} cannot be used: {error}.")
 
 
 def _names(folder: Path) -> set[str]:
