@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSink, FileSource
-from isthmus.engines.collecting import find_matches, open_plain, remove_tree
+from isthmus.engines.collecting import collect, remove_tree
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
@@ -282,34 +282,7 @@ class SharedFiles:
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches."""
-        work, owner = self._root / "runs" / run_id / "work", self._owner(user)[0]
-        skipped: list[str] = []
-        left = limit
-        for match in await asyncio.to_thread(find_matches, work, patterns, owner):
-            if match.skipped is not None:
-                skipped.append(match.skipped)
-            elif match.link is not None:
-                await sink.add_link(match.path, match.link)
-            else:
-                left -= await self._collect_one(work, match.path, owner, left, sink, skipped)
-        return skipped
-
-    async def _collect_one(
-        self, work: Path, path: str, owner: int, left: int, sink: FileSink, skipped: list[str]
-    ) -> int:
-        try:
-            fd, info = open_plain(work, path, owner)
-        except OSError as error:
-            skipped.append(f"{path} was not kept: {error.strerror}.")
-            return 0
-        try:
-            if info.st_size > left:
-                skipped.append(f"{path} was not kept: with it the run's outputs exceed what a run may bring back.")
-                return 0
-            await sink.add(path, fd, info.st_mode & 0o777)
-        finally:
-            os.close(fd)
-        return info.st_size
+        return await collect(self._root / "runs" / run_id / "work", self._owner(user)[0], patterns, sink, limit)
 
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
