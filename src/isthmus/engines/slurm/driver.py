@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True)
+    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True)
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
@@ -65,6 +65,7 @@ class SlurmEngine:
         self._partitions: Sequence[SlurmPartition] = ()
         self._chosen: dict[Hashable, tuple[str, ...]] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
         self._groups: dict[str, frozenset[str] | None] = {}
 
@@ -79,15 +80,17 @@ class SlurmEngine:
             await self._load(run_id)
         await self._digest(await self._watcher.fresh())
         self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
+        self._catching_up = asyncio.create_task(self._settler.late.run(self._corrected), name="slurm-late-books")
         self._watcher.watch(bool(self._active))
 
     async def close(self) -> None:
         """Let go. Runs go on."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        for task in (self._watching, self._catching_up):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        self._watching = self._catching_up = None
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -333,6 +336,10 @@ class SlurmEngine:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
 
+    def _corrected(self, record: Record) -> None:
+        self._over[record.run_id] = record
+        self._tell({record.run_id})
+
     def _tell(self, run_ids: set[str]) -> None:
         self._news.tell(run_ids)
         for run_id in run_ids:
@@ -447,6 +454,7 @@ class SlurmEngine:
         record = await self._ended(run_id)
         if record is None:
             return
+        self._settler.late.drop(run_id)
         if record.user:
             await self._files.remove(run_id, record.user)
         await self._files.drop_record(run_id)
