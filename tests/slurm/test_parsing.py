@@ -165,7 +165,7 @@ def test_hostlists() -> None:
     ],
 )
 def test_states(words: list[str], state: RunState, reason: EndReason | None) -> None:
-    found = states.meaning(words)
+    found = states.meaning(tuple(words))
     assert (found.state, found.reason) == (state, reason)
 
 
