@@ -59,7 +59,7 @@ async def test_a_running_job_is_sampled_for_less_than_a_hundredth_of_a_core(
                 await asyncio.sleep(0.1)
 
     await sampled(1)
-    mark = f"{settings.folder}/runs/{run.id}/launch/sample".encode()
+    mark = f"{settings.folder}/runs/{run.id}/launch\0sample".encode()
     (sampler,) = processes(mark)
     assert sampler.stat().st_uid == Path(f"{settings.folder}/runs/{run.id}").stat().st_uid != 0
     before = ticks(sampler)

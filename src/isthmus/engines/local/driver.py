@@ -16,7 +16,6 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import (
@@ -30,7 +29,7 @@ from isthmus.engines.base import (
     RunState,
     Stream,
 )
-from isthmus.engines.collecting import find_matches, open_plain, remove_tree
+from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.meters import metering
 from isthmus.errors import EngineRefused, Misconfigured, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass
@@ -316,41 +315,11 @@ class LocalEngine:
             raise EngineRefused(f"Run {run_id} has not ended; its files are collected after the end.")
         owner = int((read_record(folder.spec) or {}).get("owner", -1))
         try:
-            matches = await asyncio.to_thread(find_matches, folder.work, patterns, owner)
+            return await collect(folder.work, owner, patterns, sink, self._settings.max_output_bytes)
         except FileNotFoundError:
             return [f"The working folder of run {run_id} is no longer there."] if patterns else []
         except OSError as error:
             raise SiteUnavailable(f"The working folder of run {run_id} cannot be read: {error}.") from error
-        skipped: list[str] = []
-        left = self._settings.max_output_bytes
-        for match in matches:
-            if match.skipped is not None:
-                skipped.append(match.skipped)
-            elif match.link is not None:
-                await sink.add_link(match.path, match.link)
-            else:
-                size = await self._collect_one(folder.work, match.path, owner, left, sink, skipped)
-                left -= size
-        return skipped
-
-    async def _collect_one(
-        self, work: Path, path: str, owner: int, left: int, sink: FileSink, skipped: list[str]
-    ) -> int:
-        try:
-            fd, info = open_plain(work, path, owner)
-        except OSError as error:
-            skipped.append(f"{path} was not kept: {error.strerror}.")
-            return 0
-        try:
-            if info.st_size > left:
-                limit = self._settings.max_output_bytes
-                skipped.append(f"{path} was not kept: with it the run's outputs exceed {limit} bytes.")
-                return 0
-            # By descriptor: the file that was looked at, whatever its name stands for by now.
-            await sink.add(path, fd, info.st_mode & 0o777)
-        finally:
-            os.close(fd)
-        return info.st_size
 
     async def tidy(self, run_id: str) -> None:
         """Free the working folder of a run that is over."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True)
+    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True)
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
@@ -64,7 +64,9 @@ class SlurmEngine:
         self._classes: dict[str, DeviceClass] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
+        self._chosen: dict[Hashable, tuple[str, ...]] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
         self._groups: dict[str, frozenset[str] | None] = {}
 
@@ -79,15 +81,17 @@ class SlurmEngine:
             await self._load(run_id)
         await self._digest(await self._watcher.fresh())
         self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
+        self._catching_up = asyncio.create_task(self._settler.late.run(self._corrected), name="slurm-late-books")
         self._watcher.watch(bool(self._active))
 
     async def close(self) -> None:
         """Let go. Runs go on."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        for task in (self._watching, self._catching_up):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        self._watching = self._catching_up = None
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -102,6 +106,7 @@ class SlurmEngine:
         self._settler.facts = await self._controller.facts()
         self._nodes = await self._controller.nodes()
         self._partitions = await self._controller.partitions()
+        self._chosen.clear()
         picture = self._watcher.latest
         if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
             picture = await self._watcher.fresh()
@@ -128,7 +133,14 @@ class SlurmEngine:
         gres = submissions.gres_of(run, self._gres)
         account = run.slurm.account or self._settings.account
         access = Access(account, run.slurm.qos or "", self._groups.get(self._settings.user_of(run.namespace)))
-        return choose(run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access)
+        # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
+        key = (run.slurm.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
+        if (known := self._chosen.get(key)) is None:
+            known = choose(
+                run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access
+            )
+            self._chosen[key] = known
+        return known
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Send the run to Slurm, or find it if it was sent before."""
@@ -183,11 +195,9 @@ class SlurmEngine:
             bool(measured.meters),
             ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
         )
-        launch = {
-            "batch": LaunchFile(scripts.batch(wishes)),
-            "sample": LaunchFile(sampler.script(measured, guessed)),
-            "program": LaunchFile(scripts.program(run, folder, scripts.environment(run, user, folder))),
-        }
+        program = scripts.program(run, folder, scripts.environment(run, user, folder))
+        whole = scripts.launch(scripts.batch(wishes), program, sampler.script(measured, guessed))
+        launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
         reach("submit:begin")
@@ -238,6 +248,7 @@ class SlurmEngine:
             after=self._awaited(run),
         )
         known.unsure = True  # until the answer is there
+        self._watcher.sending()
         try:
             number = await self._controller.submit(wanted)
         except EngineRefused:
@@ -327,6 +338,10 @@ class SlurmEngine:
     def _move_over(self) -> None:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
+
+    def _corrected(self, record: Record) -> None:
+        self._over[record.run_id] = record
+        self._tell({record.run_id})
 
     def _tell(self, run_ids: set[str]) -> None:
         self._news.tell(run_ids)
@@ -442,6 +457,7 @@ class SlurmEngine:
         record = await self._ended(run_id)
         if record is None:
             return
+        self._settler.late.drop(run_id)
         if record.user:
             await self._files.remove(run_id, record.user)
         await self._files.drop_record(run_id)

@@ -1,6 +1,7 @@
 """The shell lines that run on the cluster. Pure texts, POSIX shell, nothing but the usual small programs.
 
-Slurm is given three lines that start `batch` in the run's folder. `batch`
+Slurm is given three lines that start `launch` in the run's folder: one file for all that follows, since on a file
+system that nodes share it is files that cost, and not lines. It begins with the batch script, which
 
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
 - starts the program, its output going into files of its own, and passes signals on to it;
@@ -9,7 +10,8 @@ Slurm is given three lines that start `batch` in the run's folder. `batch`
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
-`program` sets the environment and becomes the program: so neither Slurm's books nor `ps` ever show the environment.
+Called with the word `program`, the same file sets the environment and becomes the program: so neither Slurm's books nor
+`ps` ever show the environment. Called with `sample` it is the sampler.
 """
 
 from __future__ import annotations
@@ -29,11 +31,16 @@ _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VE
 
 def submitted(folder: str) -> str:
     """What Slurm keeps."""
-    batch = shlex.quote(f"{folder}/launch/batch")
+    path = shlex.quote(f"{folder}/launch")
     return (
-        f"#!/bin/sh\n[ -r {batch} ] && exec /bin/sh {batch}\n"
-        f'echo "isthmus: $(hostname) cannot read "{batch}", which the control plane wrote" >&2\nexit 127\n'
+        f"#!/bin/sh\n[ -r {path} ] && exec /bin/sh {path}\n"
+        f'echo "isthmus: $(hostname) cannot read "{path}", which the control plane wrote" >&2\nexit 127\n'
     )
+
+
+def launch(batch: str, program: str, sample: str) -> str:
+    """The file in the run's folder. A shell reads a `case` whole, and then does one of its parts."""
+    return f'case "$1" in\nprogram)\n{program};;\nsample)\nshift\n{sample};;\n*)\n{batch};;\nesac\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +94,18 @@ if ! ln "$mine" "$run/begun" 2>/dev/null; then
   mv -f "$mine" "$run/begun"
 fi
 rm -f "$mine"
+mkdir -p "$run/tmp"
 cd "$run/work" || exit 127
 {units}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
 start=$(now)
-$reset /bin/sh "$run/launch/program" </dev/null >>"$run/stdout" {errors} &
+$reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors} &
 child=$!
 for name in TERM INT HUP QUIT USR1 USR2 CONT; do
   trap "kill -s $name $child 2>/dev/null" $name
 done
-sampler=
-if [ -r "$run/launch/sample" ]; then
-  /bin/sh "$run/launch/sample" "$run" $child </dev/null >/dev/null 2>>"$run/sampling.log" &
-  sampler=$!
-fi
+/bin/sh "$run/launch" sample "$run" $child </dev/null >/dev/null 2>>"$run/sampling.log" &
+sampler=$!
 watch=
 if [ -n "{limit}" ]; then
   (
@@ -119,7 +124,7 @@ while :; do
 done
 end=$(now)
 [ -n "$watch" ] && kill $watch 2>/dev/null
-[ -n "$sampler" ] && kill $sampler 2>/dev/null
+kill $sampler 2>/dev/null
 times >"$run/.times" 2>/dev/null
 {metered}peak=
 while IFS=: read -r number names path; do
@@ -187,7 +192,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
 def _command(run: Run, folder: str) -> list[str]:
     """A command runs once for every task; a script runs once and starts its tasks itself, as with sbatch."""
     if run.script is not None:
-        script = f"{folder}/launch/script"
+        script = f"{folder}/script"
         first = run.script.split("\n", 1)[0]
         if first.startswith("#!") and (words := first[2:].strip().split(None, 1)):
             return [*words, script, *run.args]
