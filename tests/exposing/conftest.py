@@ -20,7 +20,8 @@ from isthmus.testing.kubernetes import running_api_server
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
     """No node runs anything here. Isthmus has the rights that the documentation asks for, and no more."""
-    with running_api_server(controllers=True) as control:
+    with running_api_server() as control:
+        control.start_controllers(grace_seconds=20)  # a busy machine may keep heartbeats waiting
         asker = Asker(control.url, control.place.keys)
         for obj in manifests.node_grants():
             namespace = obj["metadata"].get("namespace", "")

@@ -61,7 +61,7 @@ def condition(server: ServerProcess, name: str = "lab") -> Object:
 def wait(what: str, found: Callable[[], Any]) -> Any:
     """Wait for something with a name."""
     try:
-        return eventually(found, timeout=60)
+        return eventually(found, timeout=100)
     except AssertionError:
         raise AssertionError(f"{what} did not happen") from None
 
@@ -105,7 +105,7 @@ def test_drained_is_unschedulable_and_down_is_not_ready(shown: list[str], slurm:
     slurm.call("scontrol", "update", f"nodename={shown[2]}", "state=drain", "reason=test")
     slurm.call("scontrol", "update", f"nodename={shown[3]}", "state=down", "reason=test")
     wait("drained", lambda: ours(asker)[shown[2]]["spec"].get("unschedulable"))
-    assert ready(ours(asker)[shown[2]]) == "True"
+    wait("in order all the same", lambda: ready(ours(asker)[shown[2]]) == "True")
     wait("down", lambda: ready(ours(asker)[shown[3]]) == "False")
     not_ready = ("node.kubernetes.io/not-ready", "NoExecute")
     wait("Kubernetes' own taint", lambda: not_ready in taints(ours(asker)[shown[3]]))

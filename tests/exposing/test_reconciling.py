@@ -125,6 +125,13 @@ async def test_nothing_is_done_for_sites_that_do_not_ask(home: Home) -> None:
     assert home.clusters["/one"].writes == []
 
 
+async def test_a_site_that_nobody_has_looked_at(home: Home) -> None:
+    await home.create(exposeNodes=True)
+    assert await home.look() is None
+    assert await home.told() == ("", "", "")
+    assert home.clusters["/one"].writes == []
+
+
 async def test_unknown_is_not_gone(home: Home) -> None:
     await home.create(exposeNodes=True)
     await home.seen("n1")
@@ -137,7 +144,7 @@ async def test_unknown_is_not_gone(home: Home) -> None:
     await until(beat, "the first heartbeat")
     await home.seen(phase="Unreachable")
     await home.look()
-    assert (await home.told())[:2] == ("Unknown", "SiteUnreachable")
+    assert (await home.told())[:2] == ("Unknown", "Kept")
     assert list(one.nodes()) == ["n1"]
     heartbeats = home.reconciler._open["hpc"].exposure._heartbeats  # type: ignore[attr-defined]
     assert heartbeats._resting

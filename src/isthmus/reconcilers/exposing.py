@@ -102,11 +102,13 @@ class ExposureReconciler:
             await self._close(name)
 
     async def _show(self, record: Record, site: Site, where: ExposedIn) -> Result:
+        if site.status.phase is SitePhase.UNKNOWN:
+            return DONE  # nobody has looked at it yet
         exposure = await self._exposure(site, where)
         if site.status.phase not in (SitePhase.READY, SitePhase.DISABLED):
             exposure.rest()
             told = "the site does not answer: its nodes are kept as they were, and their heartbeats have stopped"
-            await self._tell(record, site, ConditionStatus.UNKNOWN, "SiteUnreachable", told)
+            await self._tell(record, site, ConditionStatus.UNKNOWN, "Kept", told)
             return Result(requeue_after=parse_duration(site.spec.probe_interval))
         self._leadership.check()
         classes = [DeviceClass.model_validate(known.obj) for known in self._classes.all()]
@@ -161,7 +163,7 @@ class ExposureReconciler:
         new = Condition(type=CONDITION, status=status, reason=reason, message=message)
         await self._write(record, site, site.status.exposed_in, new)
         if old is None or old.status != status:
-            self._recorder.say(site, f"{CONDITION}{status.value}", message, warning=status is ConditionStatus.FALSE)
+            self._recorder.say(site, f"Nodes{reason}", message, warning=status is ConditionStatus.FALSE)
 
 
 def no_exposure(site: Site, where: ExposedIn, allowed: Callable[[], None]) -> NodeExposure:
