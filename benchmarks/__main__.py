@@ -14,7 +14,7 @@ from pathlib import Path
 from .load import need_wrk
 from .report import page, refreshed
 
-PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm", "kubernetes", "console")
+PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm", "kubernetes", "exposing", "console")
 
 SIZED = ("kubernetes",)
 """Parts that take long, and whose sizes may be set."""

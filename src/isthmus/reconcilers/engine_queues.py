@@ -83,11 +83,12 @@ class EngineQueues:
 
 async def keep_held(engine: Engine, job: Job, seen: Observation) -> None:
     """Have the engine hold or release a run that waits, as its owner wishes."""
-    if seen.state is not RunState.QUEUED or not isinstance(engine, HoldingEngine):
+    wanted = job.spec.intent is Intent.HOLD
+    if seen.state is not RunState.QUEUED or seen.held is wanted or not isinstance(engine, HoldingEngine):
         return
-    if job.spec.intent is Intent.HOLD and not seen.held:
+    if wanted:
         await engine.hold(job.run_id)
-    elif job.spec.intent is Intent.RUN and seen.held:
+    elif job.spec.intent is Intent.RUN:
         await engine.release(job.run_id)
 
 

@@ -354,6 +354,7 @@ class JobReconciler:
     async def _after_end(self, record: Record, job: Job) -> Result:
         self._leadership.check()
         if RUN_FINALIZER in (job.metadata.finalizers or ()):
+            record = await self._correct(record, job)
             for attempt, site in _tries(job):
                 if engine := self._engines.find(site or ""):
                     await engine.tidy(job.run(attempt))
@@ -366,6 +367,15 @@ class JobReconciler:
             self._leadership.check()
             await self._store.delete(record.key, uid=job.uid)
         return DONE
+
+    async def _correct(self, record: Record, job: Job) -> Record:
+        """Write down what an engine that corrects itself has learned since the end."""
+        engine = self._engines.find(job.status.site or "")
+        if engine is None or not engine.capabilities.corrects:
+            return record
+        seen = await engine.observe(job.run_id)
+        status = lifecycle.corrected(job, seen) if seen else None
+        return await self._writer.status(record, status) if status else record
 
     async def _remove(self, record: Record, job: Job) -> Result:
         """Deleted: end the run, remove what every try left, let the object go."""

@@ -131,6 +131,16 @@ def ended(
     return finished(status, now)
 
 
+def corrected(job: Job, seen: Observation) -> JobStatus | None:
+    """The status of a job that is over, whose engine has learned more of it since; None if there is nothing new."""
+    if seen.state is not RunState.ENDED or seen.usage is None:
+        return None
+    status = job.status.model_copy(update={"usage": usage_of(seen.usage)})
+    if status.phase is JobPhase.SUCCEEDED:
+        status.message = seen.message or None
+    return status if status != job.status else None
+
+
 def gave_up(job: Job, phase: JobPhase, reason: str, message: str, now: datetime) -> JobStatus:
     """The job ends without (another) run."""
     status = _to(job, phase)

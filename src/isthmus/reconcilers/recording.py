@@ -1,8 +1,8 @@
 """Events for people: what happened to an object, as `kubectl describe` and `isthmus job` show it.
 
-Events are courtesy, not state: they are written in the background, and when there are too many (ten thousand
-trivial jobs would make thirty thousand events) the ordinary ones are left out and counted. They are removed
-after an hour.
+Events are courtesy, not state: they are gathered for a moment and written together, so that they stand in nobody's way,
+and when there are too many (ten thousand trivial jobs would make thirty thousand events) the ordinary ones are left out
+and counted. They are removed after an hour.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 RATE, BURST = 20.0, 200.0
 """Ordinary events per second in the long run, and at once."""
 KEPT_FOR = timedelta(hours=1)
+GATHERED_FOR = 0.1
+"""Seconds from the first of some events to their writing."""
+TOGETHER = 50
 
 
 class Recorder:
@@ -77,12 +80,18 @@ class Recorder:
 
     async def _write(self) -> None:
         while True:
-            event = await self._queue.get()
-            try:
-                if self._is_heard(event["metadata"]["namespace"]):
-                    await self._store.create(EVENT, event)
-            except IsthmusError as error:
-                log.info("event not written", extra={"error": str(error)})
+            events = [await self._queue.get()]
+            await asyncio.sleep(GATHERED_FOR)
+            while not self._queue.empty() and len(events) < TOGETHER:
+                events.append(self._queue.get_nowait())
+            wanted = [event for event in events if self._is_heard(event["metadata"]["namespace"])]
+            await asyncio.gather(*(self._write_one(event) for event in wanted))
+
+    async def _write_one(self, event: dict[str, Any]) -> None:
+        try:
+            await self._store.create(EVENT, event)
+        except IsthmusError as error:
+            log.info("event not written", extra={"error": str(error)})
 
     def _is_heard(self, namespace: str) -> bool:
         """Whether there is a tenant to tell. One that is made again under the same name must not hear of the old."""

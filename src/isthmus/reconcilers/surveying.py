@@ -222,7 +222,7 @@ def site_view(site: Site, able: Capabilities | None, *, connected: bool = True) 
         largest=tuple(sorted(most.items())),
         machine=machine if machine.milli_cpus else None,
         others=_room(site.status.others),
-        default_image=kubernetes is None or kubernetes.image is not None,
+        default_image=site.spec.driver != "kubernetes" or bool(kubernetes and kubernetes.image),
     )
 
 

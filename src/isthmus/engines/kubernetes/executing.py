@@ -16,8 +16,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
-
-from .client import KubernetesClient
+from isthmus.kubernetes.client import KubernetesClient
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
 _PROTOCOL = Subprotocol("v4.channel.k8s.io")
@@ -44,7 +43,7 @@ async def execute(
             url,
             ssl=client.access.context,
             subprotocols=[_PROTOCOL],
-            additional_headers=client.access.headers(),
+            additional_headers=await client.access.headers(),
             compression=None,
             max_size=None,
             proxy=None,

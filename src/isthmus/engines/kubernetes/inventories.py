@@ -11,6 +11,8 @@ from isthmus.engines.base import Inventory
 from isthmus.resources.deviceclasses import KubernetesDevice
 from isthmus.resources.sites import Capacity, SiteNode
 
+from .pods import SITE
+
 OLDEST = (1, 20)
 
 
@@ -26,8 +28,11 @@ def inventory(
     devices: Mapping[str, KubernetesDevice],
     others: Capacity | None = None,
 ) -> Inventory:
-    """What the cluster offers. Nodes that are not ready or take no pods are shown, and do not count."""
-    shown = [_node(node, devices) for node in nodes]
+    """What the cluster offers. Nodes that are not ready or take no pods are shown, and do not count.
+
+    Those that stand for nodes of another site (see `exposing`) are that site's.
+    """
+    shown = [_node(node, devices) for node in nodes if SITE not in (node["metadata"].get("labels") or {})]
     usable = [node for node in shown if node.state == "Ready"]
     counts = {name: sum(node.devices.get(name, 0) for node in usable) for name in devices}
     return Inventory(

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from isthmus.engines.base import Stream
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
-
-from .client import KubernetesClient
+from isthmus.kubernetes.client import KubernetesClient
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +47,7 @@ class Logs:
         self._grown: dict[Key, asyncio.Event] = {}
         self._read: dict[Key, asyncio.Event] = {}
         """Set where somebody waits for more."""
+        self._fetching: dict[Key, asyncio.Lock] = {}
 
     async def open(self) -> None:
         """Make the folder."""
@@ -78,6 +78,21 @@ class Logs:
         except (NotFound, EngineRefused):
             return False
         return True
+
+    async def fetch(self, run_id: str, stream: Stream, pod: str, container: str) -> None:
+        """Copy a log that another control plane followed to its end, while its pod is there; once."""
+        key = run_id, stream
+        async with self._fetching.setdefault(key, asyncio.Lock()):
+            path = self._path(*key)
+            if path.exists():
+                return
+            try:
+                await self._copy(key, pod, container, follow=False)
+            except BaseException as error:
+                path.unlink(missing_ok=True)
+                if not isinstance(error, NotFound | EngineRefused):
+                    raise
+        self._fetching.pop(key, None)
 
     def wake(self, run_id: str) -> None:
         """The run ended: nobody need wait any longer."""

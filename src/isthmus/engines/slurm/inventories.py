@@ -90,6 +90,9 @@ def _node(node: SlurmNode, gres: Mapping[str, str]) -> SiteNode:
         memory_bytes=node.memory_bytes,
         devices={name: count for name, word in gres.items() if (count := has(node, word))},
         features=list(node.features),
+        states=sorted(node.states),
+        queues=list(node.partitions),
+        gres=dict(node.gres),
     )
 
 
