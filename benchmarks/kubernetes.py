@@ -33,8 +33,6 @@ from isthmus.testing.servers import GROUP, ServerProcess, eventually, running_se
 from . import kubernetes_home
 from .report import Figure, Section
 
-JOBS, WATCHED, HELD = 1000, 5000, 10_000
-"""Sizes at full scale."""
 WAVE = 100
 BURST_SECONDS = 180.0
 """No further wave of jobs is begun after so long."""
@@ -55,7 +53,7 @@ spec:
 """
 
 
-def run(seconds: int, scale: float = 1.0) -> Section:
+def run(seconds: int, jobs: int = 1000, objects: int = 10_000) -> Section:
     section = Section(
         "Kubernetes",
         "The lab's Kubernetes 1.20 with one node beside everything else on this machine. As a site: `isthmus run "
@@ -63,13 +61,12 @@ def run(seconds: int, scale: float = 1.0) -> Section:
         "requests are all that the engine makes: creating, logs, writing down the end, removing. As the home (`--store "
         "kubernetes`, jobs at the local site): requests as the API server counts them.",
     )
-    jobs, watched, held = (max(20, int(size * scale)) for size in (JOBS, WATCHED, HELD))
     with _lab() as lab, tempfile.TemporaryDirectory() as folder:
         with running_server(Path(folder) / "data") as server:
             _register(server, lab)
             section.add(_submission(lab, server, times=max(5, seconds)))
         section.add(asyncio.run(_burst(lab, Path(folder) / "engine", jobs)))
-    kubernetes_home.measure(section, jobs=jobs, watched=watched, held=held)
+    kubernetes_home.measure(section, jobs=jobs, watched=objects // 2, held=objects)
     return section
 
 

@@ -21,6 +21,7 @@ LINES = [
     ["--array", "0-9%3", "--after", "a:finished", "--retries", "2", "--priority", "5", "--deadline", "2h", "x"],
     ["--nodes", "2", "--tasks", "4", "--image", "debian:12", "--files", "src", "-n", "lab", "x", "-"],
     ["--url", "http://x", "--token", "t", "--namespace", "n", "--", "-x"],
+    ["--from", "a", "--from=b:data", "--site", "any", "x"],
     ["--name=", "x"],
 ]
 

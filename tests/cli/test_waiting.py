@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.cli.running import unusual_end
-from isthmus.cli.waiting import why_waiting
+from isthmus.cli.waiting import where, why_waiting
 
 
 def job(phase: str, **status: Any) -> dict[str, Any]:
@@ -28,6 +28,13 @@ def job(phase: str, **status: Any) -> dict[str, Any]:
 )
 def test_sentences(given: dict[str, Any], told: str) -> None:
     assert why_waiting(given) == told
+
+
+def test_where_it_goes_and_why() -> None:
+    assert where(job("Pending")) == ""
+    assert where(job("Placed", site="hpc", siteMessage="2 of 2 cpus free")) == "job x goes to hpc: 2 of 2 cpus free"
+    assert where(job("Placed", site="hpc", plan={"message": "in time"})) == "job x goes to hpc: in time"
+    assert where(job("Running", site="hpc")) == "job x goes to hpc"
 
 
 def test_python_without_a_number_is_explained() -> None:

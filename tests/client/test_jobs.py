@@ -97,6 +97,15 @@ def test_devices_that_cannot_be_read(text: str) -> None:
         devices_of([text])
 
 
+def test_outputs_of_other_jobs_join_what_is_waited_for() -> None:
+    options = JobOptions(after=["prep:finished"], outputs_of=["prep", "sim:data"])
+    waits = job_manifest(["true"], None, None, options)["spec"]["dependencies"]
+    assert waits == [
+        {"job": "prep", "condition": "Finished", "outputsInto": "."},
+        {"job": "sim", "condition": "Succeeded", "outputsInto": "data"},
+    ]
+
+
 @pytest.mark.parametrize("options", [JobOptions(array="0-9%x"), JobOptions(after=["a:maybe"])])
 def test_words_that_cannot_be_read(options: JobOptions) -> None:
     with pytest.raises(Invalid):

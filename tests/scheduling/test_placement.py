@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.resources.jobs import JobSpec
 from isthmus.resources.tenants import Quota, TenantSpec
-from isthmus.scheduling.demands import Demand, Room
+from isthmus.scheduling.demands import Demand, Room, demand_of
 from isthmus.scheduling.ledger import Ledger, Occupying, Waiting
 from isthmus.scheduling.placement import SiteView, plan
 
@@ -127,6 +128,12 @@ def test_what_one_machine_cannot_hold_and_what_has_no_image_goes_elsewhere() -> 
     verdict = plan(ledger(Waiting("1", large)), [pair, bare], {}).verdicts[large]
     assert "pair: its largest node has 2 cpus, the job asks for 3; its largest node has 500" in verdict.message
     assert "bare: it has no default image, and the job names none" in verdict.message
+    spread = demand_of("t", JobSpec.model_validate({"command": ["x"], "slurm": {"nodes": "1-2"}}))
+    assert spread.nodes == 2
+    [gone] = plan(
+        ledger(Waiting("1", replace(spread, room=Room(3000), driver=None))), [replace(pair, multi_node=True)], {}
+    ).assignments
+    assert gone.site == "pair"
     named = Demand("t", Room(1000), image=True)
     [gone] = plan(ledger(Waiting("1", named)), [pair, replace(bare, images=True)], {}).assignments
     assert gone.site == "bare"

@@ -46,12 +46,17 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     if (status.get("progress") or 0) >= 0.005:
         yield "Progress", f"{status['progress']:.0%} kept from earlier tries"
     yield "Array", _array(status.get("array") or {})
-    yield "Waits for", ", ".join(f"{d['job']} {d.get('condition', '')}".strip() for d in spec.get("dependencies") or ())
+    yield "Waits for", ", ".join(_dependency(dependency) for dependency in spec.get("dependencies") or ())
     yield "Try", _attempt(spec, status)
     yield from _times(job)
     yield "Used", _used(status.get("usage") or {})
     yield "Reported", ", ".join(f"{name} {value:.6g}" for name, value in (status.get("reported") or {}).items())
     yield "Outputs", _outputs(status.get("outputs") or {})
+
+
+def _dependency(dependency: Object) -> str:
+    takes = f" (its outputs into {dependency['outputsInto']})" if dependency.get("outputsInto") else ""
+    return f"{dependency['job']} {dependency.get('condition', '')}".strip() + takes
 
 
 def _wants(spec: Object) -> str:

@@ -289,7 +289,8 @@ class _Run:
             self._job.wait()
         if ANY_SITE in self._options.site and not self._options.quiet and not self._placed.is_set():
             self._placed.set()
-            say(where(self._job.object))
+            if told := where(self._job.object):
+                say(told)
         return finish(self._client, self._job, self._options)
 
 

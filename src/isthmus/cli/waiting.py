@@ -54,12 +54,12 @@ def tell_why(client: Client, namespace: str, name: str, wanted: Callable[[], boo
 
 
 def where(job: Object) -> str:
-    """`job X runs at Y: …`; empty as long as it has no site."""
+    """`job X goes to Y: …`; empty as long as it has no site. With a deadline, the plan says why."""
     status = job.get("status") or {}
     if not status.get("site"):
         return ""
-    why = f": {status['siteMessage']}" if status.get("siteMessage") else ", the only one that it may use"
-    return f"job {job['metadata']['name']} goes to {status['site']}{why}"
+    why = status.get("siteMessage") or (status.get("plan") or {}).get("message")
+    return f"job {job['metadata']['name']} goes to {status['site']}" + (f": {why}" if why else "")
 
 
 def tell_where(client: Client, namespace: str, name: str, told: threading.Event) -> None:

@@ -56,6 +56,7 @@ class Demand:
     tenant: str
     room: Room
     nodes: int = 1
+    """At most: with one, all of it must fit one machine."""
     image: bool = False
     driver: str | None = None
     """The only driver that understands all of it."""
@@ -83,7 +84,7 @@ def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) ->
             resources.memory_bytes,
             tuple(sorted(devices)),
         ),
-        nodes=resources.nodes,
+        nodes=int(spec.slurm.nodes.rpartition("-")[2]) if spec.slurm and spec.slurm.nodes else resources.nodes,
         image=spec.image is not None,
         driver="slurm" if spec.slurm else None,
         sites=tuple(sorted(placement.sites)),
