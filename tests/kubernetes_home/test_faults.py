@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +78,6 @@ async def test_a_silent_watch_is_taken_for_dead(line: tuple[Line, str], kubernet
         assert [name for _, name in told(await take(changes, 1))] == ["unheard"]
     await store.close()
     await direct.close()
-    with warnings.catch_warnings():  # httpcore forgets a connection whose TLS handshake was given up
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line: tuple[Line, str]) -> None:
