@@ -136,6 +136,25 @@ def binaries(folder: Binaries = None) -> None:
     sys.stdout.write(f"{ensure(folder)}\n")
 
 
+@app.command("image")
+def image(data: Data = DEFAULT_FOLDER) -> None:
+    """Make an image of this Isthmus, with its Python and packages, and load it into the nodes of the Kubernetes lab.
+
+    \b
+    Example:
+      isthmus lab image
+    """
+    lab = _kubernetes(data)
+    if not lab.status().running:
+        raise Invalid("the Kubernetes lab does not run; start it with: isthmus lab up --kubernetes")
+    name = lab.load_operator()
+    kubeconfig = lab.place.kubeconfig
+    sys.stdout.write(
+        f"  image       {name}\n"
+        f"  install it  isthmus install --kubernetes --kubeconfig {kubeconfig} --image {name} --replicas 2\n"
+    )
+
+
 @app.command("down")
 def down(
     erase: Annotated[bool, typer.Option("--erase", help="Remove its files too, with all its jobs.")] = False,

@@ -183,6 +183,8 @@ class Inventory:
 
     version: str = ""
     capacity: Capacity = field(default_factory=Capacity)
+    others: Capacity | None = None
+    """Taken by work that is not ours; None: not known."""
     nodes: tuple[SiteNode, ...] = ()
     queues: tuple[SiteQueue, ...] = ()
     features: Mapping[str, str] = field(default_factory=dict)

@@ -53,6 +53,8 @@ class EngineQueues:
         for dependency in job.spec.dependencies:
             if dependency.job in done:
                 continue
+            if dependency.outputs_into is not None:
+                return None  # what it is to be sent with is not there yet
             run_id = self._run_in_queue(job.namespace, dependency.job, site, bound.get(dependency.job))
             if run_id is None:
                 return None

@@ -33,12 +33,18 @@ def planned(job: Job, reason: str, plan: PlanStatus) -> JobStatus:
 
 
 def placed(
-    job: Job, site: str, now: datetime, *, chosen: DeviceChosen | None = None, plan: PlanStatus | None = None
+    job: Job,
+    site: str,
+    now: datetime,
+    *,
+    why: str | None = None,
+    chosen: DeviceChosen | None = None,
+    plan: PlanStatus | None = None,
 ) -> JobStatus:
     """A site is chosen, and for a job with a deadline its devices."""
     status = _to(job, JobPhase.PLACED)
     status.site, status.placed_at, status.retry_at = site, timestamp(now), None
-    status.chosen, status.plan = chosen, plan
+    status.site_message, status.chosen, status.plan = why, chosen, plan
     status.reason = status.message = None
     status.submitted_at = status.submitted_at or job.metadata.creation_timestamp
     return status

@@ -137,7 +137,7 @@ class Placer:
         if job.status.phase is not JobPhase.PENDING:
             return
         finalizers = [*(f for f in job.metadata.finalizers or () if f != RUN_FINALIZER), RUN_FINALIZER]
-        status = lifecycle.placed(job, assignment.site, self._now())
+        status = lifecycle.placed(job, assignment.site, self._now(), why=assignment.why)
         if start := self._decided.starts.get(assignment.uid):
             status.chosen, status.plan = start.chosen, start.plan
         reach("place:before")
@@ -147,7 +147,8 @@ class Placer:
             self._wake.set()
             return
         reach("place:after")
-        self._recorder.say(job, "Placed", f"placed at {assignment.site}")
+        told = f": {assignment.why}" if assignment.why else ""
+        self._recorder.say(job, "Placed", f"placed at {assignment.site}{told}")
 
     async def _stop(self, uid: str) -> None:
         """Write down that a running job makes room; its reconciler does the rest, however often it is interrupted."""

@@ -21,6 +21,7 @@ from isthmus.metrics import EVENTS_DROPPED
 from isthmus.resources.kinds import EVENT, TENANT
 from isthmus.resources.meta import Resource
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
+from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Query, Store
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,8 @@ TOGETHER = 50
 class Recorder:
     """Writes events."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, tenants: Informer) -> None:
+        self._store, self._tenants = store, tenants
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=2000)
         self._tokens, self._filled = BURST, time.monotonic()
 
@@ -83,13 +84,7 @@ class Recorder:
             await asyncio.sleep(GATHERED_FOR)
             while not self._queue.empty() and len(events) < TOGETHER:
                 events.append(self._queue.get_nowait())
-            try:
-                names = {event["metadata"]["namespace"] for event in events}
-                heard = {name for name in names if await self._is_heard(name)}
-            except IsthmusError as error:
-                log.info("events not written", extra={"error": str(error)})
-                continue
-            wanted = [event for event in events if event["metadata"]["namespace"] in heard]
+            wanted = [event for event in events if self._is_heard(event["metadata"]["namespace"])]
             await asyncio.gather(*(self._write_one(event) for event in wanted))
 
     async def _write_one(self, event: dict[str, Any]) -> None:
@@ -98,15 +93,12 @@ class Recorder:
         except IsthmusError as error:
             log.info("event not written", extra={"error": str(error)})
 
-    async def _is_heard(self, namespace: str) -> bool:
+    def _is_heard(self, namespace: str) -> bool:
         """Whether there is a tenant to tell. One that is made again under the same name must not hear of the old."""
         if namespace == SYSTEM_NAMESPACE:
             return True
-        try:
-            tenant = await self._store.get(Key(TENANT.name, "", namespace))
-        except NotFound:
-            return False
-        return "deletionTimestamp" not in tenant.obj["metadata"]
+        tenant = self._tenants.get(Key(TENANT.name, "", namespace))
+        return tenant is not None and "deletionTimestamp" not in tenant.obj["metadata"]
 
     async def _sweep(self) -> None:
         while True:

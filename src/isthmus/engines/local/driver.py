@@ -30,6 +30,7 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.collecting import collect, remove_tree
+from isthmus.engines.meters import metering
 from isthmus.errors import EngineRefused, Misconfigured, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
@@ -62,6 +63,7 @@ class LocalEngine:
         self._cpus = settings.cpus if settings.cpus is not None else float(len(os.sched_getaffinity(0)))
         self._memory = settings.memory_bytes if settings.memory_bytes is not None else _machine_memory() * 9 // 10
         self._kinds: dict[str, DeviceKind] = find_devices((), settings.devices, int(self._cpus))
+        self._classes: dict[str, DeviceClass] = {}
         self._power: dict[str, tuple[float, float]] = {}
         self._cgroups = cgroups.Cgroups()
         self._sandbox: Sandbox | None = None
@@ -136,6 +138,7 @@ class LocalEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """What this machine offers; the classes are remembered for later runs."""
         self._kinds = await asyncio.to_thread(find_devices, classes, self._settings.devices, int(self._cpus))
+        self._classes = {c.name: c for c in classes}
         self._power = {c.name: (p.idle_watts, p.busy_watts) for c in classes if (p := c.spec.power) is not None}
         if not os.access(self._layout.runs, os.W_OK | os.X_OK):
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: it is missing or closed.")
@@ -240,6 +243,7 @@ class LocalEngine:
                     limits_memory=self._cgroups.can("memory"),
                     superuser=self._superuser,
                     powercap=str(self._settings.powercap),
+                    path=self._settings.path,
                 )
                 staging.finish(Contents(spec, launching.launcher(env), run.script))
 
@@ -250,7 +254,8 @@ class LocalEngine:
             return self._holds_units(self._layout.run(other))
 
         grant = allocate(self._layout.units, run.id, run.devices, self._kinds, holds)
-        return replace(grant, power={k: v for k, v in self._power.items() if k == "cpu" or k in run.devices})
+        power = {k: v for k, v in self._power.items() if k == "cpu" or k in run.devices}
+        return replace(grant, power=power, metering=metering(self._classes, run.devices))
 
     def _holds_units(self, folder: RunFolder) -> bool:
         # One that is prepared and not yet started keeps its units: it may be started at any moment.

@@ -27,11 +27,12 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
+from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
-from isthmus.resources.deviceclasses import DeviceClass, Meter
+from isthmus.resources.deviceclasses import DeviceClass
 
-from . import records, scripts, submissions
+from . import records, sampler, scripts, submissions
 from .controllers import Budget, Controller
 from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .files import LaunchFile, LogFile, RunFiles
@@ -60,7 +61,7 @@ class SlurmEngine:
         self._news = News()
         self._logs = Logs(files, settings.log_seconds)
         self._gres: dict[str, str] = {}
-        self._meters: dict[str, Meter] = {}
+        self._classes: dict[str, DeviceClass] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
         self._chosen: dict[Hashable, tuple[str, ...]] = {}
@@ -101,7 +102,7 @@ class SlurmEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
-        self._meters = {c.name: c.spec.meter for c in classes if c.spec.meter is not None}
+        self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         self._settler.facts = await self._controller.facts()
@@ -187,16 +188,18 @@ class SlurmEngine:
         user = self._settings.user_of(run.namespace)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
+        measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
-            self._meters_for(run),
+            bool(measured.meters),
             ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
         )
         program = scripts.program(run, folder, scripts.environment(run, user, folder))
-        launch = {"launch": LaunchFile(scripts.launch(scripts.batch(wishes), program))}
+        whole = scripts.launch(scripts.batch(wishes), program, sampler.script(measured, guessed))
+        launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
         reach("submit:begin")
@@ -209,12 +212,12 @@ class SlurmEngine:
         self._active[run.id] = known
         return known
 
-    def _meters_for(self, run: Run) -> tuple[Meter, ...]:
-        """What shall measure: nothing where Slurm itself does, or where one node would speak for several."""
-        facts = self._settler.facts
-        if run.nodes > 1 or (facts.measures_energy and self._settings.transport != "REST"):
-            return ()
-        return tuple(self._meters[name] for name in ("cpu", *sorted(run.devices)) if name in self._meters)
+    def _metering(self, run: Run) -> tuple[Metering, sampler.Guess | None]:
+        """What shall be read beside the run, and guessed: nothing where one node would speak for several."""
+        if run.nodes > 1:
+            return Metering(), None
+        guessed = sampler.guess(self._settler.power, run.devices, run.milli_cpus)
+        return metering(self._classes, run.devices), guessed
 
     async def _search(self, known: Known) -> None:
         """Look for a job with this run's mark, in a picture taken now and in the books."""

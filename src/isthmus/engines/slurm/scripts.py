@@ -6,8 +6,7 @@ system that nodes share it is files that cost, and not lines. It begins with the
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
 - starts the program, its output going into files of its own, and passes signals on to it;
 - holds time limits that are not whole minutes;
-- has meters run beside it, for devices that have any;
-- starts the sampler, which writes down what the job uses while it runs;
+- starts the sampler, which writes down what the job uses while it runs, and reads the meters of devices that have any;
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
@@ -23,15 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isthmus.engines.base import Run
-from isthmus.resources.deviceclasses import Meter
-
-from . import meters
-from .sampler import SAMPLER
+from isthmus.engines.meters import units_variable
 
 GRACE_SECONDS = 10
 # Some shells do not let these be assigned; `env` sets them.
 _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
-_NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9]")
 
 
 def submitted(folder: str) -> str:
@@ -43,9 +38,9 @@ def submitted(folder: str) -> str:
     )
 
 
-def launch(batch: str, program: str) -> str:
+def launch(batch: str, program: str, sample: str) -> str:
     """The file in the run's folder. A shell reads a `case` whole, and then does one of its parts."""
-    return f'case "$1" in\nprogram)\n{program};;\nsample)\nshift\n{SAMPLER};;\n*)\n{batch};;\nesac\n'
+    return f'case "$1" in\nprogram)\n{program};;\nsample)\nshift\n{sample};;\n*)\n{batch};;\nesac\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +52,8 @@ class Wishes:
     time_limit: float | None = None
     devices: tuple[tuple[str, str], ...] = ()
     """Class and generic resource of each kind of device."""
-    meters: tuple[Meter, ...] = ()
-    """What measures energy on the node."""
+    metered: bool = False
+    """Whether the sampler reads meters, and shall read them once more at the end."""
     ask_usage: bool = False
     """Have Slurm itself asked for peak memory and energy at the end: where it keeps no books."""
 
@@ -75,9 +70,8 @@ def batch(wishes: Wishes) -> str:
         grace=GRACE_SECONDS,
         units=_units(wishes.devices),
         usage=_USAGE if wishes.ask_usage else "",
-        meters=meters.begin(wishes.meters),
-        metered=meters.end(wishes.meters),
-        counted=meters.tell(wishes.meters),
+        metered="wait $sampler\n" if wishes.metered else "",
+        counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if wishes.metered else "",
     )
 
 
@@ -96,13 +90,13 @@ if ! ln "$mine" "$run/begun" 2>/dev/null; then
     echo "isthmus: job $job has begun this run already; nothing is done twice" >&2
     exit 0
   fi
-  rm -f "$run/ended" "$run/late" "$run/missing"
+  rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters"
   mv -f "$mine" "$run/begun"
 fi
 rm -f "$mine"
 mkdir -p "$run/tmp"
 cd "$run/work" || exit 127
-{units}{meters}reset=
+{units}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
 start=$(now)
 $reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors} &
@@ -110,7 +104,7 @@ child=$!
 for name in TERM INT HUP QUIT USR1 USR2 CONT; do
   trap "kill -s $name $child 2>/dev/null" $name
 done
-/bin/sh "$run/launch" sample "$run" $child </dev/null >/dev/null 2>&1 &
+/bin/sh "$run/launch" sample "$run" $child </dev/null >/dev/null 2>>"$run/sampling.log" &
 sampler=$!
 watch=
 if [ -n "{limit}" ]; then
@@ -168,7 +162,7 @@ def _units(devices: tuple[tuple[str, str], ...]) -> str:
     lines = ['scontrol -o -d show job "$SLURM_JOB_ID" >"$run/.units" 2>/dev/null && mv -f "$run/.units" "$run/units"']
     for name, gres in devices:
         pattern = f"s/.*{re.escape(gres).replace('/', '.')}:[0-9]*(IDX:\\([0-9,-]*\\)).*/\\1/p"
-        variable = f"ISTHMUS_UNITS_{_NOT_IN_VARIABLE.sub('_', name.upper())}"
+        variable = units_variable(name)
         lines.append(f'{variable}=$(sed -n {shlex.quote(pattern)} "$run/units"); export {variable}')
     return "\n".join(lines) + "\n"
 

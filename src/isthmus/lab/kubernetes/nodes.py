@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -61,7 +62,7 @@ class LabNode:
                 marked.update(int(word) for word in procs.read_text().split())
         return sorted(marked - {0, os.getpid()})
 
-    def start(self, image: Path) -> None:
+    def start(self, images: Sequence[Path]) -> None:
         """Start what does not run; the images are loaded when the runtime is new."""
         if self.running:
             return
@@ -78,7 +79,8 @@ class LabNode:
         inside = self._inside()
         if processes.pid_of(self._place, f"containerd-{self.name}") is None:
             self._start("containerd", *inside, "containerd", "--config", str(self.folder / "containerd.toml"))
-            self._load(image)
+            for image in images:
+                self.load(image)
         self._start("kubelet", *inside, *self._kubelet())
 
     def _inside(self) -> list[str]:
@@ -105,7 +107,8 @@ class LabNode:
     def _log(self, program: str) -> Path:
         return self._place.log(f"{program}-{self.name}")
 
-    def _load(self, image: Path) -> None:
+    def load(self, image: Path) -> None:
+        """Give its runtime the images of an archive."""
         words = (*self._inside(), "ctr", "--address", SOCKET, "--namespace", "k8s.io")
         call = processes.call
         if not processes.wait(lambda: call(self._place, *words, "version", check=False).returncode == 0, 60):
@@ -134,6 +137,8 @@ class LabNode:
         call(place, *inside, "address", "add", f"{self.address}/24", "dev", "eth0")
         call(place, *inside, "link", "set", "eth0", "up")
         call(place, *inside, "route", "add", "default", "via", place.address(1))
+        for rule in manifests.service_rules(self._control.url, self._host):
+            call(place, "nsenter", f"--net={self._net}", "iptables", "--wait", "--table", "nat", "--append", *rule)
 
     def _make_cgroups(self) -> None:
         for controller in CGROUPS.iterdir():
