@@ -68,6 +68,7 @@ class SlurmEngine:
         self._watching: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
+        self._notes: set[asyncio.Task[None]] = set()
         self._groups: dict[str, frozenset[str] | None] = {}
 
     async def open(self) -> None:
@@ -92,6 +93,7 @@ class SlurmEngine:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         self._watching = self._catching_up = None
+        await asyncio.gather(*self._notes, return_exceptions=True)
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -257,8 +259,19 @@ class SlurmEngine:
             await self._files.remove(run.id, user)
             raise
         reach("submit:sent")
-        job = SlurmJob(number, ("PENDING",), user=user, comment=wanted.comment, submitted_at=datetime.now(UTC))
-        await self._adopt(known, job)
+        known.adopt(SlurmJob(number, ("PENDING",), user=user, comment=wanted.comment, submitted_at=datetime.now(UTC)))
+        # Nobody has to wait for the note: without it, Slurm is searched for the run's mark, as after a lost reply.
+        task = asyncio.create_task(self._note(known), name="slurm-note")
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+
+    async def _note(self, known: Known) -> None:
+        """Write down the number under which Slurm has the run."""
+        if known.record.final is None:
+            try:
+                await self._files.write_record(known.run_id, records.dump(known.record))
+            except IsthmusError as error:
+                log.warning("the number of a job is not written", extra={"run": known.run_id, "error": str(error)})
         reach("submit:noted")
 
     def _awaited(self, run: Run) -> dict[str, int]:
@@ -277,8 +290,7 @@ class SlurmEngine:
 
     async def _adopt(self, known: Known, job: SlurmJob) -> None:
         """Slurm has the run under this number."""
-        known.job, known.since, known.missing, known.unsure = job, time.monotonic(), 0, False
-        known.record = known.record.sent(job.id)
+        known.adopt(job)
         await self._files.write_record(known.run_id, records.dump(known.record))
 
     # Watching

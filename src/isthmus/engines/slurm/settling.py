@@ -65,6 +65,11 @@ class Known:
         self.job = job
         return before != self.observation()
 
+    def adopt(self, job: SlurmJob) -> None:
+        """Slurm has it under this number."""
+        self.job, self.since, self.missing, self.unsure = job, time.monotonic(), 0, False
+        self.record = self.record.sent(job.id)
+
     @property
     def run_id(self) -> str:
         """The run."""
