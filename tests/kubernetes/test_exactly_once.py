@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isthmus._kit.crashpoints import VARIABLE
-from isthmus.engines.base import EndReason, Run, RunState
+from isthmus.engines.base import EndReason, Run, RunState, Stream
 from isthmus.engines.kubernetes import pods
 from isthmus.engines.kubernetes.driver import KubernetesEngine
 from isthmus.engines.kubernetes.settings import KubernetesSettings
@@ -88,6 +88,16 @@ async def test_two_control_planes_submit_at_once(make_engine: MakeEngine, lab: K
     assert (await wait_ended(second, run.id)).exit_code == 0
     assert await whole_log(second, run.id) == b"once\n"
     assert len(pods_of(lab, run.id)) == 1
+
+
+async def test_a_control_plane_that_comes_later_has_the_log(make_engine: MakeEngine, tmp_path: Path) -> None:
+    first = await make_engine()
+    run = run_of("echo out; echo err >&2", separate_streams=True)
+    await first.submit(run)
+    await wait_ended(first, run.id)
+    later = await make_engine(folder=tmp_path / "later")
+    assert await whole_log(later, run.id) == b"out\n"
+    assert await whole_log(later, run.id, Stream.STDERR) == b"err\n"
 
 
 async def test_a_cancelled_run_that_is_still_on_its_way_does_not_begin(

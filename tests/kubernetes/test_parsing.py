@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isthmus.engines.base import Account, EndReason, Observation, Run, RunState, RunUsage
-from isthmus.engines.kubernetes import inventories, kubeconfigs, parsing, pods, records
-from isthmus.engines.kubernetes.client import _error
+from isthmus.engines.kubernetes import inventories, parsing, pods, records
 from isthmus.engines.kubernetes.settings import KubernetesSettings
 from isthmus.errors import (
-    AlreadyExists,
-    Conflict,
     EngineRefused,
-    Expired,
-    IsthmusError,
-    Misconfigured,
-    NotFound,
-    SiteUnavailable,
 )
 from isthmus.resources.deviceclasses import KubernetesDevice
 
@@ -184,53 +175,13 @@ def test_an_inventory_counts_what_takes_pods() -> None:
     assert inventories.version_of({"major": "1", "minor": "30+"}) == (1, 30)
 
 
-@pytest.mark.parametrize(
-    ("code", "message", "kind"),
-    [
-        (404, "", NotFound),
-        (409, 'pods "x" already exists', AlreadyExists),
-        (409, "the object has been modified", Conflict),
-        (410, "too old", Expired),
-        (401, "", SiteUnavailable),
-        (403, "exceeded quota: q", SiteUnavailable),
-        (403, "cannot create", SiteUnavailable),
-        (422, "invalid", EngineRefused),
-        (429, "slow down", SiteUnavailable),
-        (500, "oops", SiteUnavailable),
-    ],
-)
-def test_answers_are_told_apart(code: int, message: str, kind: type[IsthmusError]) -> None:
-    error = _error(code, message, "7", "/path")
-    assert type(error) is kind
-    if code == 429:
-        assert error.retry_after == 7
+def test_what_others_ask_for_is_added_up() -> None:
+    def asks(**requests: str) -> dict[str, Any]:
+        return {"resources": {"requests": requests}}
 
-
-def test_kubeconfigs_that_cannot_be_used(tmp_path: Path) -> None:
-    path = tmp_path / "config"
-    config: dict[str, Any] = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": "https://k.example:6443/"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path.write_text(json.dumps(config))
-    access = kubeconfigs.load(path)
-    assert (access.url, access.headers()) == ("https://k.example:6443", {"Authorization": "Bearer secret"})
-    with pytest.raises(Misconfigured, match="no context named 'other'"):
-        kubeconfigs.load(path, "other")
-    config["users"][0]["user"] = {"exec": {"command": "aws"}}
-    path.write_text(json.dumps(config))
-    with pytest.raises(Misconfigured, match="another program"):
-        kubeconfigs.load(path)
-    config["users"][0]["user"], config["clusters"][0]["cluster"]["server"] = {}, "http://k.example"
-    path.write_text(json.dumps(config))
-    with pytest.raises(Misconfigured, match="https://"):
-        kubeconfigs.load(path)
-    path.write_text("[")
-    with pytest.raises(Misconfigured, match="not YAML"):
-        kubeconfigs.load(path)
-    with pytest.raises(Misconfigured, match="cannot be read"):
-        kubeconfigs.load(tmp_path / "none")
-    with pytest.raises(Misconfigured, match="does not run in Kubernetes"):
-        kubeconfigs.own(tmp_path)
+    devices = {"gpu": KubernetesDevice(resource="x/gpu"), "rack": KubernetesDevice(nodeLabels={"a": "b"})}
+    two = {"containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1"), {}], "initContainers": [asks(cpu="250m")]}
+    odd = {"containers": [asks(cpu="100000u", memory="128Mi", **{"x/gpu": "2"})], "initContainers": [asks(cpu="2")]}
+    found = inventories.requested([{"spec": two}, {"spec": odd}], devices)
+    assert (found.cpus, found.memory_bytes, found.devices) == (3.5, 2**30 + 2**27, {"gpu": 2})
+    assert inventories.requested([], devices).cpus == 0

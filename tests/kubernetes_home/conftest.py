@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from isthmus.kubernetes import kubeconfigs
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.server.installing import install
 from isthmus.server.manifests import rights
-from isthmus.store.kubernetes.access import from_kubeconfig
 from isthmus.testing.kubernetes_home import calling, emptied
+from isthmus.testing.lines import Line
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def admin(kubernetes_api: ControlPlane) -> Path:
 @pytest.fixture
 def operator(admin: Path, tmp_path: Path) -> Path:
     """A kubeconfig of the platform's own account, with the rights that are installed and no others."""
-    asyncio.run(install(from_kubeconfig(admin), rights()))
+    asyncio.run(install(kubeconfigs.load(admin), rights()))
     config = yaml.safe_load(admin.read_text())
     config["users"][0]["user"] = {"token": asyncio.run(_token(admin))}
     path = tmp_path / "operator.kubeconfig"
@@ -43,68 +42,9 @@ async def _token(admin: Path) -> str:
         return str((await api.send("POST", path, "a token", body))["status"]["token"])
 
 
-class Line:
-    """A line to a server: it can be cut, or fall silent with its connections open."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._streams: set[asyncio.StreamWriter] = set()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self.connections = 0
-
-    async def __aenter__(self) -> Line:
-        self._server = await asyncio.start_server(self._join, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._flowing.set()
-        self.cut()
-        self._server.close()
-
-    def cut(self) -> None:
-        """End all connections, as a proxy does that is restarted."""
-        for stream in self._streams:
-            stream.transport.abort()
-
-    def hush(self) -> None:
-        """Let nothing more through; nobody is told."""
-        self._flowing.clear()
-
-    def resume(self) -> None:
-        """Let everything through again: connections that were silent are dead by now."""
-        self.cut()
-        self._flowing.set()
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._port)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._streams |= {writer, back}
-        await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
-        self._streams -= {writer, back}
-
-    async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await source.read(65536):
-                await self._flowing.wait()
-                target.write(data)
-                await target.drain()
-        target.transport.abort()
-
-
 @pytest.fixture
 async def line(kubernetes_api: ControlPlane, tmp_path: Path) -> AsyncIterator[tuple[Line, str]]:
     """A line, and the location of the store at its end."""
     await emptied(kubernetes_api.kubeconfig)
-    port = int(kubernetes_api.url.rpartition(":")[2])
-    async with Line(port) as made:
-        config: Any = yaml.safe_load(kubernetes_api.kubeconfig.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{made.port}"
-        path = tmp_path / "line.kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        yield made, f"kubernetes:{path}"
+    async with Line(kubernetes_api.url) as made:
+        yield made, f"kubernetes:{made.kubeconfig(kubernetes_api.kubeconfig, tmp_path / 'line.kubeconfig')}"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from isthmus.errors import Conflict, Expired, NotFound, StoreUnavailable
@@ -18,15 +14,12 @@ from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.resources.kinds import JOB
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Part, Query, Store
-from isthmus.store.kubernetes.access import Access
-from isthmus.store.kubernetes.client import Api
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
 from isthmus.testing.kubernetes_home import calling, define
+from isthmus.testing.lines import Line
 from isthmus.testing.store_watches import take, told
 from isthmus.testing.stores import changed, job, job_key, spec, status
-
-from .conftest import Line
 
 # Servers that are restarted take their time on a busy machine.
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
@@ -80,9 +73,6 @@ async def test_a_silent_watch_is_taken_for_dead(line: tuple[Line, str], kubernet
         assert [name for _, name in told(await take(changes, 1))] == ["unheard"]
     await store.close()
     await direct.close()
-    with warnings.catch_warnings():  # httpcore forgets a connection whose TLS handshake was given up
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line: tuple[Line, str]) -> None:
@@ -100,7 +90,7 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
         await direct.delete(gone.key)
         for n in range(3):
             await direct.create(JOB, job(f"new-{n}"))
-        _compact(kubernetes_api, await direct.version())
+        await asyncio.to_thread(kubernetes_api.compact)
         kubernetes_api.stop("kube-apiserver")  # its own memory of the past goes with it
         await asyncio.to_thread(kubernetes_api.start_apiserver)
         wire.resume()
@@ -111,12 +101,6 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
     await asyncio.gather(task, return_exceptions=True)
     await store.close()
     await direct.close()
-
-
-def _compact(api: ControlPlane, version: int) -> None:
-    client = f"http://127.0.0.1:{api.place.port(0)}"
-    body = json.dumps({"revision": str(version)})
-    httpx.post(f"{client}/v3/kv/compaction", content=body).raise_for_status()
 
 
 async def test_the_server_restarts_under_load(kubernetes_api: ControlPlane, admin_location: str) -> None:
@@ -214,35 +198,6 @@ async def test_conflicts_of_many(admin_location: str) -> None:
         await other.update(JOB, changed(record, spec=spec(priority=99)))
     await one.close()
     await other.close()
-
-
-class Throttling(httpx.AsyncBaseTransport):
-    """A server that says 429 so many times."""
-
-    def __init__(self, times: int) -> None:
-        self.left, self.asked = times, 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.asked += 1
-        if self.left:
-            self.left -= 1
-            return httpx.Response(429, headers={"Retry-After": "0.1"}, content=b'{"kind":"Status","code":429}')
-        return httpx.Response(200, content=b'{"metadata":{}}')
-
-
-@pytest.mark.parametrize(("times", "patience", "answered"), [(3, 30.0, True), (10_000, 0.25, False)])
-async def test_a_throttled_client_waits_as_told(times: int, patience: float, answered: bool) -> None:
-    api = Api(Access("http://server", None, None), StoreSettings(answer_wait=patience))
-    transport = Throttling(times)
-    api._http = httpx.AsyncClient(base_url="http://server", transport=transport)
-    if answered:
-        await api.send("POST", "/x", "x", {})
-        assert transport.asked == times + 1
-    else:
-        with pytest.raises(StoreUnavailable):
-            await api.send("POST", "/x", "x", {})
-        assert transport.asked < 10
-    await api.close()
 
 
 async def test_events_of_others_are_not_ours(admin: Path, admin_location: str) -> None:

@@ -36,10 +36,10 @@ def install(
       isthmus install --kubernetes --dry-run
       isthmus install --kubernetes -o yaml > isthmus.yaml
     """
+    from isthmus.kubernetes import kubeconfigs
     from isthmus.server.installing import install as apply
     from isthmus.server.installing import server_minor
     from isthmus.server.manifests import Installation, manifests
-    from isthmus.store.kubernetes.access import access_at
 
     from .places import store_location
 
@@ -52,7 +52,7 @@ def install(
         _write(_chosen(manifests(wanted), definitions_only))
         return
     where = f"kubernetes:{kubeconfig}" if kubeconfig else store_location("kubernetes")
-    access = access_at(f"{where}#{context}" if context else where)
+    access = kubeconfigs.at(f"{where}#{context}" if context else where)
     from dataclasses import replace
 
     wanted = replace(wanted, minor=asyncio.run(server_minor(access)))

@@ -18,8 +18,7 @@ from .tables import write
 
 if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
-    from isthmus.lab.kubernetes.cluster import LabStatus as KubernetesStatus
-    from isthmus.lab.slurm.cluster import LabStatus as SlurmStatus
+    from isthmus.lab.layout import LabStatus
     from isthmus.lab.slurm.cluster import SlurmLab
 
 app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
@@ -137,6 +136,25 @@ def binaries(folder: Binaries = None) -> None:
     sys.stdout.write(f"{ensure(folder)}\n")
 
 
+@app.command("image")
+def image(data: Data = DEFAULT_FOLDER) -> None:
+    """Make an image of this Isthmus, with its Python and packages, and load it into the nodes of the Kubernetes lab.
+
+    \b
+    Example:
+      isthmus lab image
+    """
+    lab = _kubernetes(data)
+    if not lab.status().running:
+        raise Invalid("the Kubernetes lab does not run; start it with: isthmus lab up --kubernetes")
+    name = lab.load_operator()
+    kubeconfig = lab.place.kubeconfig
+    sys.stdout.write(
+        f"  image       {name}\n"
+        f"  install it  isthmus install --kubernetes --kubeconfig {kubeconfig} --image {name} --replicas 2\n"
+    )
+
+
 @app.command("down")
 def down(
     erase: Annotated[bool, typer.Option("--erase", help="Remove its files too, with all its jobs.")] = False,
@@ -180,7 +198,7 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
             sys.stdout.write(f"node     {name}  {state}\n")
 
 
-def _told(found: SlurmStatus | KubernetesStatus) -> dict[str, Any]:
+def _told(found: LabStatus) -> dict[str, Any]:
     return {
         "folder": str(found.folder),
         "running": found.running,

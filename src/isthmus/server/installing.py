@@ -12,24 +12,23 @@ from typing import Any
 
 from isthmus._kit.ids import suffix
 from isthmus.errors import AlreadyExists, StoreUnavailable
+from isthmus.kubernetes.answers import STORE
+from isthmus.kubernetes.client import APPLY, KubernetesClient
+from isthmus.kubernetes.kubeconfigs import Access
 from isthmus.resources.crds import MANAGED_BY, NEWEST, OLDEST, custom_kinds
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.tokens import new_secret
-from isthmus.store.kubernetes.access import Access
-from isthmus.store.kubernetes.client import Api
 from isthmus.store.kubernetes.shaping import path_of
-from isthmus.store.settings import StoreSettings
 
 from .manifests import ADMIN_SECRET
 
-_APPLY = "application/apply-patch+yaml"
 _PLURALS = {"PersistentVolumeClaim": "persistentvolumeclaims"}
 _PATIENCE = 60.0
 
 
 async def server_minor(access: Access) -> int:
     """Which 1.x the server is, between the oldest and the newest that we know."""
-    async with _Calling(access) as api:
+    async with KubernetesClient(access, meanings=STORE) as api:
         found = await api.get("/version", "the version of the server")
     digits = "".join(char for char in str(found.get("minor", "")) if char.isdigit())
     return min(max(int(digits or OLDEST), OLDEST), NEWEST)
@@ -38,7 +37,7 @@ async def server_minor(access: Access) -> int:
 async def install(access: Access, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False) -> list[str]:
     """Apply objects; what was done with each, in words."""
     told = []
-    async with _Calling(access) as api:
+    async with KubernetesClient(access, meanings=STORE) as api:
         for obj in objects:
             told.append(await _apply(api, obj, dry_run))
             if obj["kind"] == "Namespace" and not dry_run:
@@ -48,17 +47,17 @@ async def install(access: Access, objects: Iterable[Mapping[str, Any]], *, dry_r
     return told
 
 
-async def _apply(api: Api, obj: Mapping[str, Any], dry_run: bool) -> str:
+async def _apply(api: KubernetesClient, obj: Mapping[str, Any], dry_run: bool) -> str:
     path = _path(obj)
     name = f"{obj['kind'].lower()}/{obj['metadata']['name']}"
     if dry_run and obj["metadata"].get("namespace"):  # the namespace may not be there yet
         return f"{name} would be applied"
     params = {"fieldManager": "isthmus-install", **({"dryRun": "All"} if dry_run else {})}
-    await api.send("PATCH", path, name, obj, params, _APPLY)
+    await api.send("PATCH", path, name, obj, params, APPLY)
     return f"{name} {'would be applied' if dry_run else 'applied'}"
 
 
-async def _admin_secret(api: Api) -> str:
+async def _admin_secret(api: KubernetesClient) -> str:
     _, token, _ = new_secret(f"admin-{suffix(6)}")
     meta = {"name": ADMIN_SECRET, "namespace": SYSTEM_NAMESPACE, "labels": dict(MANAGED_BY)}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"admin.token": token + "\n"}}
@@ -69,7 +68,7 @@ async def _admin_secret(api: Api) -> str:
     return f"secret/{ADMIN_SECRET} made"
 
 
-async def _wait_served(api: Api) -> None:
+async def _wait_served(api: KubernetesClient) -> None:
     """Definitions are served a moment after they are accepted."""
     async with asyncio.timeout(_PATIENCE):
         for kind in custom_kinds():
@@ -86,17 +85,3 @@ def _path(obj: Mapping[str, Any]) -> str:
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     place = f"/namespaces/{meta['namespace']}" if meta.get("namespace") else ""
     return f"{base}{place}/{_PLURALS.get(kind, kind.lower() + 's')}/{meta['name']}"
-
-
-class _Calling:
-    """Calls to one cluster."""
-
-    def __init__(self, access: Access) -> None:
-        self._api = Api(access, StoreSettings())
-
-    async def __aenter__(self) -> Api:
-        self._api.open()
-        return self._api
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._api.close()

@@ -150,6 +150,7 @@ async def _serve(
             blobs=blobs,
             engines=engines,
             make_engine=drivers.make,
+            make_exposure=drivers.expose,
             leadership=leadership,
             workers=settings.workers,
             spaces=spaces_of(store),
@@ -252,7 +253,8 @@ class _taken:  # noqa: N801 - used as a verb: with _taken(folder)
             # Others may pass through (jobs of other accounts run below) but not look around.
             for folder in (self._data, self._data / "sites"):
                 folder.mkdir(exist_ok=True)
-                folder.chmod(0o711)
+                if os.geteuid() in (0, folder.stat().st_uid):  # a volume of a pod is another's, and to be used as it is
+                    folder.chmod(0o711)
             self._lock = (self._data / "lock").open("a+")
             (self._data / "lock").chmod(0o600)  # who may open it may lock it
         except OSError as error:

@@ -16,10 +16,11 @@ def store_at(location: str | Path, settings: StoreSettings | None = None) -> Sto
 
         return PostgresStore(location, settings)
     if isinstance(location, str) and location.startswith("kubernetes:"):
-        from .kubernetes import KubernetesStore
-        from .kubernetes.access import access_at
+        from isthmus.kubernetes import kubeconfigs
 
-        return KubernetesStore(access_at(location), settings)
+        from .kubernetes import KubernetesStore
+
+        return KubernetesStore(kubeconfigs.at(location), settings)
     return SqliteStore(Path(location), settings)
 
 

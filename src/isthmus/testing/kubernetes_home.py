@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from isthmus.errors import AlreadyExists, NotFound, StoreUnavailable
+from isthmus.kubernetes import kubeconfigs
+from isthmus.kubernetes.answers import STORE
+from isthmus.kubernetes.client import MERGE, KubernetesClient
 from isthmus.resources.crds import custom_kinds, custom_resources
 from isthmus.resources.kinds import EVENT, LEASE, Kind
 from isthmus.store.base import Key, Query
-from isthmus.store.kubernetes.access import from_kubeconfig
-from isthmus.store.kubernetes.client import Api
 from isthmus.store.kubernetes.listing import list_all
 from isthmus.store.kubernetes.shaping import path_of
 from isthmus.store.kubernetes.spaces import TENANT_LABEL
-from isthmus.store.settings import StoreSettings
 
 NAMESPACES = ("isthmus-system", "ada", "bob", "a", "b", "n0", "n1", "n2")
 
 
-@asynccontextmanager
-async def calling(kubeconfig: Path) -> AsyncIterator[Api]:
+def calling(kubeconfig: Path) -> KubernetesClient:
     """Calls to an API server."""
-    api = Api(from_kubeconfig(kubeconfig), StoreSettings())
-    api.open()
-    try:
-        yield api
-    finally:
-        await api.close()
+    return KubernetesClient(kubeconfigs.load(kubeconfig), meanings=STORE)
 
 
 async def settled(kubeconfig: Path) -> None:
@@ -38,7 +31,7 @@ async def settled(kubeconfig: Path) -> None:
         await define(api)
         await make_namespaces(api)
         free = {"metadata": {"labels": {TENANT_LABEL: "default"}}}
-        await api.send("PATCH", "/api/v1/namespaces/default", "default", free, content="application/merge-patch+json")
+        await api.send("PATCH", "/api/v1/namespaces/default", "default", free, content=MERGE)
 
 
 async def emptied(kubeconfig: Path) -> None:
@@ -47,7 +40,7 @@ async def emptied(kubeconfig: Path) -> None:
         await clean(api)
 
 
-async def define(api: Api, minor: int = 20) -> None:
+async def define(api: KubernetesClient, minor: int = 20) -> None:
     """Define our kinds, and wait until the server serves them."""
     for definition in custom_resources(minor):
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -59,7 +52,7 @@ async def define(api: Api, minor: int = 20) -> None:
         await _served(api, kind)
 
 
-async def make_namespaces(api: Api, names: Iterable[str] = NAMESPACES) -> None:
+async def make_namespaces(api: KubernetesClient, names: Iterable[str] = NAMESPACES) -> None:
     """Make namespaces for tenants of these names, if they are not there."""
     for name in names:
         meta = {"name": name, "labels": {TENANT_LABEL: name}}
@@ -70,7 +63,7 @@ async def make_namespaces(api: Api, names: Iterable[str] = NAMESPACES) -> None:
             continue
 
 
-async def clean(api: Api) -> None:
+async def clean(api: KubernetesClient) -> None:
     """Remove all objects of our kinds, held by finalizers or not, our events, and the platform's own leases."""
     for kind in (*custom_kinds(), EVENT, LEASE):
         namespace = "isthmus-system" if kind is LEASE else None
@@ -82,16 +75,16 @@ async def clean(api: Api) -> None:
             await api.send("DELETE", path_of(kind, place), kind.plural, {"propagationPolicy": "Background"})
 
 
-async def _let_go(api: Api, kind: Kind, key: Key) -> None:
+async def _let_go(api: KubernetesClient, kind: Kind, key: Key) -> None:
     free = {"metadata": {"finalizers": None}}
     path = path_of(kind, key.namespace, key.name)
     try:
-        await api.send("PATCH", path, str(key), free, content="application/merge-patch+json")
+        await api.send("PATCH", path, str(key), free, content=MERGE)
     except NotFound:
         return
 
 
-async def _served(api: Api, kind: Kind) -> None:
+async def _served(api: KubernetesClient, kind: Kind) -> None:
     async with asyncio.timeout(60):
         while True:
             try:

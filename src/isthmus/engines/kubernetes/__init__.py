@@ -1,10 +1,13 @@
 """The Kubernetes engine: each run is one pod, watched over by a batch/v1 Job of the same name.
 
 - `driver` is the contract, put together from the parts below;
-- `client` speaks to the API server, `executing` runs small programs in pods, `kubeconfigs` says who we are;
+- `executing` runs small programs in pods; all else goes through the client in `isthmus.kubernetes`;
 - `watching` keeps one list and one watch of all pods of the site, `logs` copies what pods print, `staging` brings
   files in and out, `settling` finds out how a run ended and writes it down;
 - `pods`, `wrapping`, `parsing` and `inventories` are pure.
+
+Beside the engine, `exposing` shows the nodes of other sites as Nodes of a cluster: `exposed_nodes` decides (pure),
+`heartbeats` renews their Leases, `pipelining` makes that cheap.
 
 **Exactly once.** A pod is created under a name that follows from the run's id; where the name is taken, the pod is
 adopted if it carries our labels, and never touched otherwise. A pod is never started again by anybody: its Job holds a

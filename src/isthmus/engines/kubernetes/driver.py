@@ -17,11 +17,22 @@ from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import Capabilities, FileSink, FileSource, Inventory, Observation, Run, Stream
 from isthmus.engines.metering import Power
 from isthmus.engines.news import News
-from isthmus.errors import AlreadyExists, EngineRefused, IsthmusError, Misconfigured, NotFound, SiteUnavailable
+from isthmus.errors import (
+    AlreadyExists,
+    Conflict,
+    EngineRefused,
+    Forbidden,
+    IsthmusError,
+    Misconfigured,
+    NotFound,
+    SiteUnavailable,
+)
+from isthmus.kubernetes import kubeconfigs
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.deviceclasses import DeviceClass, KubernetesDevice
+from isthmus.resources.sites import Capacity
 
-from . import inventories, kubeconfigs, parsing, pods, records, wrapping
-from .client import KubernetesClient
+from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
@@ -32,6 +43,9 @@ from .watching import Watcher
 
 log = logging.getLogger(__name__)
 
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+"""Pods that take room on a node."""
+
 
 class KubernetesEngine:
     """Runs jobs as pods of a Kubernetes cluster."""
@@ -40,8 +54,7 @@ class KubernetesEngine:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
-        access = kubeconfigs.load(settings.kubeconfig, settings.context) if settings.kubeconfig else kubeconfigs.own()
-        self.client = KubernetesClient(access, settings.request_seconds)
+        self.client = KubernetesClient(_access(settings), settings.request_seconds)
         self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"
         self._selector = f"{pods.SITE}={settings.site}"
@@ -100,7 +113,16 @@ class KubernetesEngine:
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         told = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
-        return inventories.inventory(told, nodes, self._devices)
+        return inventories.inventory(told, nodes, self._devices, await self._others())
+
+    async def _others(self) -> Capacity | None:
+        """What pods that are not of this site ask for; None where Isthmus may not see them."""
+        try:
+            found, _ = await self.client.list_all("/api/v1/pods", f"{pods.SITE}!={self._settings.site}", _ALIVE)
+        except IsthmusError as error:
+            log.info("others' pods cannot be seen", extra={"error": str(error)})
+            return None
+        return inventories.requested(found, self._devices)
 
     # Submitting
 
@@ -157,8 +179,11 @@ class KubernetesEngine:
                     f"{obj['kind']} {pods.name_of(run_id)} in namespace {self._settings.namespace} is not ours; "
                     "an administrator must remove or rename it."
                 ) from None
-        except NotFound:
-            raise SiteUnavailable(f"the cluster has no namespace {self._settings.namespace}; create it first") from None
+        except (NotFound, Forbidden):
+            told = f"the cluster has no namespace {self._settings.namespace}, or is removing it; create it first"
+            raise SiteUnavailable(told) from None
+        except Conflict as error:  # of something that the cluster keeps beside it, a quota for one
+            raise SiteUnavailable(f"the cluster could not make it just now: {error.message}") from None
         return made
 
     async def _make_job(self, known: Known) -> None:
@@ -382,7 +407,7 @@ class KubernetesEngine:
 
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a log."""
-        await self._find(run_id)
+        await self._find_log(run_id, stream)
         return await self._logs.read(run_id, stream, offset, size)
 
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
@@ -392,7 +417,7 @@ class KubernetesEngine:
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
-        await self._find(run_id)
+        await self._find_log(run_id, stream)
         return await self._logs.size(run_id, stream)
 
     async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
@@ -401,6 +426,13 @@ class KubernetesEngine:
         if known.final is None:
             await self._logs.wait(run_id, stream, offset, timeout)
 
+    async def _find_log(self, run_id: str, stream: Stream) -> None:
+        """A run that ended under another control plane has its log in its pod."""
+        known = await self._find(run_id)
+        seen, container = known.pod, pods.MAIN if stream is Stream.STDOUT else pods.ERRORS
+        if known.final is not None and seen is not None and not known.gone and container in seen.names:
+            await self._logs.fetch(run_id, stream, f"{self._pods}/{seen.name}", container)
+
     async def _find(self, run_id: str) -> Known:
         if run_id not in self._known:
             await self.observe(run_id)
@@ -408,6 +440,12 @@ class KubernetesEngine:
         if known is None or (known.pod is not None and known.pod.barred):
             raise NotFound(f"This site has no run {run_id[:100]!r}.")
         return known
+
+
+def _access(settings: KubernetesSettings) -> kubeconfigs.Access:
+    if settings.kubeconfig is not None:
+        return kubeconfigs.load(settings.kubeconfig, settings.context)
+    return kubeconfigs.own(settings.server or kubeconfigs.IN_CLUSTER)
 
 
 async def _logged(work: Coroutine[Any, Any, None], run_id: str) -> None:

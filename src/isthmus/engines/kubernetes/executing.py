@@ -16,8 +16,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
-
-from .client import KubernetesClient
+from isthmus.kubernetes.client import KubernetesClient
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
 _PROTOCOL = Subprotocol("v4.channel.k8s.io")
@@ -38,13 +37,13 @@ async def execute(
     if send is not None:
         words.append(("stdin", "1"))
     url = f"wss{client.access.url.removeprefix('https')}{path}/exec?{urlencode(words)}"
-    client.requests += 1
+    client.count("POST", f"{path}/exec")
     try:
         async with connect(
             url,
             ssl=client.access.context,
             subprotocols=[_PROTOCOL],
-            additional_headers=client.access.headers(),
+            additional_headers=await client.access.headers(),
             compression=None,
             max_size=None,
             proxy=None,

@@ -19,6 +19,8 @@ class KubernetesSettings:
     """What tells the pods of this site from those of others in the same namespace."""
     kubeconfig: Path | None = None
     """Default none: the service account of the pod that the control plane itself runs in."""
+    server: str | None = None
+    """Where the API server is for that pod. Default none: at the name that clusters with DNS have for it."""
     context: str | None = None
     """Default none: the kubeconfig's current one."""
     namespace: str = "isthmus"

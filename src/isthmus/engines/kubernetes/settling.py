@@ -17,9 +17,10 @@ from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import EndReason, Observation, RunState, Stream
 from isthmus.engines.metering import Power, estimate
 from isthmus.errors import IsthmusError, NotFound, SiteUnavailable
+from isthmus.kubernetes.answers import is_denied
+from isthmus.kubernetes.client import KubernetesClient
 
 from . import parsing, pods, records, wrapping
-from .client import KubernetesClient
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
@@ -152,6 +153,11 @@ class Settler:
             try:
                 await self.settle(known, failure)
             except SiteUnavailable as error:
+                if known.gone and is_denied(error):
+                    # Its namespace was deleted, and our rights there with it: nothing is left to be read or written.
+                    log.warning("a run went with its namespace", extra={"run": known.run_id, "error": str(error)})
+                    known.final = self._final(known, failure)
+                    return
                 log.warning("a run could not be settled", extra={"run": known.run_id, "error": str(error)})
                 await asyncio.sleep(error.retry_after or pause)
                 pause = min(30.0, pause * 2)

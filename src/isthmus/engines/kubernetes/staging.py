@@ -19,10 +19,10 @@ from pathlib import Path
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import translate
 from isthmus.errors import EngineRefused
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.trees import check_link
 
 from . import pods, wrapping
-from .client import KubernetesClient
 from .executing import execute
 
 BLOCK = 64 * 2**10

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 
 from isthmus.errors import Expired, IsthmusError
+from isthmus.kubernetes.client import KubernetesClient
 
 from . import parsing
-from .client import KubernetesClient
 from .parsing import Pod
 
 log = logging.getLogger(__name__)
@@ -87,8 +87,10 @@ class Watcher:
                 await asyncio.sleep(1)
 
     async def _follow(self) -> None:
-        async for kind, obj in self._client.watch(self._path, self._selector, self._version, self._seconds):
-            self.synced = True  # an event proves that the watch is heard
-            self._version = obj["metadata"]["resourceVersion"]
-            if kind != "BOOKMARK" and (seen := parsing.pod(obj)) is not None:
-                self._changed(kind, seen)
+        watch = self._client.watch(self._path, self._selector, self._version, self._seconds)
+        async with contextlib.aclosing(watch) as events:
+            async for kind, obj in events:
+                self.synced = True  # an event proves that the watch is heard
+                self._version = obj["metadata"]["resourceVersion"]
+                if kind != "BOOKMARK" and (seen := parsing.pod(obj)) is not None:
+                    self._changed(kind, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 import urllib.error
@@ -9,7 +10,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import IsthmusError, NotFound, Unavailable
+from isthmus.errors import AlreadyExists, SiteUnavailable
+from isthmus.kubernetes.answers import SITE, error_of
 
 from .certificates import Authority
 
@@ -24,7 +26,11 @@ class Asker:
         self._context.load_cert_chain(*authority.issue("admin", "admin", ["system:masters"]))
 
     def ask(self, path: str, body: Any = None, *, method: str = "", kind: str = "application/json") -> Any:
-        """One request; raises NotFound, Unavailable, or IsthmusError with what the server said."""
+        """One request; raises what its answer means to a site."""
+        return json.loads(self.text(path, body, method=method, kind=kind))
+
+    def text(self, path: str, body: Any = None, *, method: str = "", kind: str = "application/json") -> str:
+        """The same, where the answer is not JSON."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": kind} if data is not None else {}
         request = urllib.request.Request(  # noqa: S310 - the lab's own server
@@ -32,20 +38,14 @@ class Asker:
         )
         try:
             with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:  # noqa: S310
-                return json.loads(answer.read())
+                return str(answer.read(), "utf-8")
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read()[:500].decode("utf-8", "replace")
-            if error.code == 404:
-                raise NotFound(f"the API server has no {path}") from None
-            raise IsthmusError(f"the API server answered {error.code} to {path}: {said}") from None
+                raise error_of(error.code, error.read(), path, SITE) from None
         except OSError as error:
-            raise Unavailable(f"the API server does not answer: {error}") from None
+            raise SiteUnavailable(f"the API server does not answer: {error}") from None
 
     def create(self, path: str, obj: Any) -> None:
         """Make an object; one that is there already is left as it is."""
-        try:
+        with contextlib.suppress(AlreadyExists):
             self.ask(path, obj)
-        except IsthmusError as error:
-            if "409" not in error.message:
-                raise

@@ -10,28 +10,19 @@ from __future__ import annotations
 import contextlib
 import shutil
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus.errors import IsthmusError, Misconfigured
 from isthmus.lab import numbers, processes
+from isthmus.lab.layout import LabStatus
 
-from . import images, kernel, manifests, packages
+from . import images, kernel, manifests, operator_image, packages
 from .asking import Asker
 from .binaries import ensure
 from .control_plane import DAEMONS, ControlPlane
 from .layout import BOARD, Place
 from .nodes import KUBELET, LabNode
-
-
-@dataclass(frozen=True, slots=True)
-class LabStatus:
-    """What runs of a lab."""
-
-    folder: Path
-    running: bool
-    daemons: dict[str, int]
-    nodes: dict[str, str]
 
 
 class KubernetesLab:
@@ -68,13 +59,12 @@ class KubernetesLab:
                 self._make_bridge()
         with machine_lock():
             kernel.remember(self.place.number)
-        image = self.place.root / "images.tar"
-        if not image.exists():
-            images.make(image)
+        if not self._images[0].exists():
+            images.make(self._images[0])
         self._start_control()
         started = [self.node(index) for index in range(1, nodes + 1)]
         for node in started:
-            node.start(image)
+            node.start(self._loaded())
         for node in started:
             self.wait_ready(node.name)
         if started:
@@ -85,10 +75,33 @@ class KubernetesLab:
         control = self.control
         control.start_api()
         control.start_controllers()
-        for obj in manifests.grants():
+        for obj in (*manifests.grants(), *manifests.node_grants()):
             namespace = obj["metadata"].get("namespace", "")
             self.asker.create(manifests.PATHS[obj["kind"]].format(namespace=namespace), obj)
         control.authority.kubeconfig(self.place.site_kubeconfig, control.url, "isthmus", manifests.USER)
+
+    # Images
+
+    @property
+    def _images(self) -> tuple[Path, Path]:
+        """The archives of the images that every node has, and of Isthmus itself where it was made."""
+        return self.place.root / "images.tar", self.place.root / "operator.tar"
+
+    def _loaded(self) -> list[Path]:
+        return [image for image in self._images if image.exists()]
+
+    def load_operator(self) -> str:
+        """Make an image of this Isthmus and give it to the nodes, with a volume for its files; the image's name."""
+        archive = self._images[1]
+        operator_image.make(archive)
+        for folder in sorted(self.place.root.glob("nodes/*")):
+            if (node := self.node(int(folder.name.rpartition("n")[2]))).running:
+                node.load(archive)
+        shared = self.place.root / "volume"
+        shared.mkdir(exist_ok=True)
+        shared.chmod(0o1777)
+        self.asker.create("/api/v1/persistentvolumes", manifests.volume(shared))
+        return operator_image.NAME
 
     # Nodes
 
@@ -98,7 +111,7 @@ class KubernetesLab:
 
     def start_node(self, index: int) -> None:
         """Start a node and wait until pods can run there."""
-        self.node(index).start(self.place.root / "images.tar")
+        self.node(index).start(self._loaded())
         self.wait_ready(self.node(index).name)
 
     def remove_node(self, index: int) -> None:

@@ -6,18 +6,21 @@ then `start_api()`. Data is not flushed to disk: a lab that loses power is made 
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
 from .certificates import Authority
 from .layout import SERVICES, Place
+from .manifests import API_SERVICE
 
 PATIENCE = 120.0
 STOP_SECONDS = 3.0
@@ -68,7 +71,7 @@ class ControlPlane:
         """The API server; returns when it is ready, with a kubeconfig that may do everything."""
         place, keys = self.place, self.place.keys
         if processes.pid_of(place, "kube-apiserver") is None:
-            hosts = ["127.0.0.1", "10.96.0.1", "localhost", "kubernetes.default.svc"]
+            hosts = ["127.0.0.1", API_SERVICE, "localhost", "kubernetes.default.svc"]
             hosts += [self.address] if self.address not in hosts else []
             server = self.authority.issue("apiserver", "kube-apiserver", hosts=hosts)
             caller = self.authority.issue("kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"])
@@ -87,8 +90,22 @@ class ControlPlane:
         self.authority.kubeconfig(place.kubeconfig, self.url, "admin", "admin", ["system:masters"])
         self._wait("kube-apiserver", f"{self.url}/readyz")
 
-    def start_controllers(self) -> None:
-        """The controllers (jobs, garbage, nodes, namespaces) and the scheduler."""
+    def compact(self) -> None:
+        """Let etcd forget the past: once the API server is restarted, watches that begin there are answered 410."""
+        client = f"http://127.0.0.1:{self.place.port(0)}/v3/kv"
+        now = self._etcd(f"{client}/range", {"key": "AA==", "limit": "1"})["header"]["revision"]
+        self._etcd(f"{client}/compaction", {"revision": now})
+
+    @staticmethod
+    def _etcd(url: str, body: dict[str, str]) -> Any:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:  # noqa: S310 - the lab's own
+            return json.loads(answer.read())
+
+    def start_controllers(self, *, grace_seconds: int = 10) -> None:
+        """The controllers (jobs, garbage, nodes, namespaces) and the scheduler.
+
+        A node that is silent for `grace_seconds` counts as lost; ordinary clusters wait for 40.
+        """
         place, keys = self.place, self.place.keys
         for name, port in (("kube-controller-manager", 3), ("kube-scheduler", 4)):
             if processes.pid_of(place, name) is not None:
@@ -104,7 +121,7 @@ class ControlPlane:
                 words += [
                     "--use-service-account-credentials", f"--service-account-private-key-file={keys}/sa.key",
                     f"--root-ca-file={keys}/ca.crt", f"--cluster-signing-cert-file={keys}/ca.crt",
-                    f"--cluster-signing-key-file={keys}/ca.key", "--node-monitor-grace-period=10s",
+                    f"--cluster-signing-key-file={keys}/ca.key", f"--node-monitor-grace-period={grace_seconds}s",
                     "--node-monitor-period=1s",
                 ]  # fmt: skip
             processes.spawn(place, name, words)

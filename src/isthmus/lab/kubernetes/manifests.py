@@ -9,6 +9,8 @@ from .layout import PAUSE, SOCKET, Place
 
 NAMESPACE = "isthmus"
 USER = "isthmus"
+API_SERVICE = "10.96.0.1"
+"""The address of the service `kubernetes`, the first of `SERVICES`."""
 
 
 def containerd_toml(folder: Path) -> str:
@@ -42,6 +44,28 @@ def cni_conflist(folder: Path, host: int) -> dict[str, Any]:
     return {"cniVersion": "0.4.0", "name": "lab", "plugins": [plugin]}
 
 
+def service_rules(url: str, host: int) -> list[list[str]]:
+    """In place of kube-proxy: the service `kubernetes` leads to the API server, and pods come from their node."""
+    server = url.removeprefix("https://")
+    service = ["--destination", API_SERVICE, "--protocol", "tcp", "--dport", "443"]
+    pods = f"10.244.{host}.0/24"
+    return [
+        ["PREROUTING", *service, "--jump", "DNAT", "--to-destination", server],
+        ["OUTPUT", *service, "--jump", "DNAT", "--to-destination", server],
+        ["POSTROUTING", "--source", pods, "!", "--destination", pods, "--jump", "MASQUERADE"],
+    ]
+
+
+def volume(folder: Path) -> dict[str, Any]:
+    """A volume that every node sees: a folder of this machine."""
+    spec = {
+        "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+        "capacity": {"storage": "100Gi"},
+        "hostPath": {"path": str(folder), "type": "Directory"},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "isthmus-lab"}, "spec": spec}
+
+
 def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
     """One kubelet: cgroups of its own, quick to tell what happens, and content with little room."""
     return {
@@ -68,6 +92,7 @@ def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": "1s",
         "nodeLeaseDurationSeconds": 5,
         "syncFrequency": "5s",
+        "volumeStatsAggPeriod": "5s",
         "containerLogMaxSize": "10Mi",
         "maxPods": 250,
         "imageGCHighThresholdPercent": 100,
@@ -75,7 +100,7 @@ def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
 
 
 def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]:
-    """The namespace of a site's jobs, and the rights that Isthmus needs there; of the cluster it only reads nodes."""
+    """The namespace of a site's jobs, and the rights that Isthmus needs: in it, and to list nodes and pods in all."""
     subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
     rbac = "rbac.authorization.k8s.io/v1"
     rules = [
@@ -84,7 +109,7 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
     ]
-    cluster = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    cluster = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "isthmus-site"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -107,6 +132,42 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
             "kind": "ClusterRoleBinding",
             "metadata": {"name": "isthmus-site"},
             "roleRef": {**role, "kind": "ClusterRole"},
+            "subjects": subject,
+        },
+    ]
+
+
+def node_grants(user: str = USER) -> list[dict[str, Any]]:
+    """What Isthmus needs in a cluster that shows the nodes of another site, and no more."""
+    subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    rbac, name = "rbac.authorization.k8s.io/v1", "isthmus-nodes"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "name": name}
+    nodes = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    ]
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    there = {"name": name, "namespace": "kube-node-lease"}
+    return [
+        {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": nodes},
+        {
+            "apiVersion": rbac,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {**role, "kind": "ClusterRole"},
+            "subjects": subject,
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "Role",
+            "metadata": there,
+            "rules": [{**leases, "verbs": ["get", "list", "create", "update", "delete"]}],
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "RoleBinding",
+            "metadata": there,
+            "roleRef": {**role, "kind": "Role"},
             "subjects": subject,
         },
     ]

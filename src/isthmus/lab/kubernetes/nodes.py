@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -61,7 +62,7 @@ class LabNode:
                 marked.update(int(word) for word in procs.read_text().split())
         return sorted(marked - {0, os.getpid()})
 
-    def start(self, image: Path) -> None:
+    def start(self, images: Sequence[Path]) -> None:
         """Start what does not run; the images are loaded when the runtime is new."""
         if self.running:
             return
@@ -78,7 +79,8 @@ class LabNode:
         inside = self._inside()
         if processes.pid_of(self._place, f"containerd-{self.name}") is None:
             self._start("containerd", *inside, "containerd", "--config", str(self.folder / "containerd.toml"))
-            self._load(image)
+            for image in images:
+                self.load(image)
         self._start("kubelet", *inside, *self._kubelet())
 
     def _inside(self) -> list[str]:
@@ -105,7 +107,8 @@ class LabNode:
     def _log(self, program: str) -> Path:
         return self._place.log(f"{program}-{self.name}")
 
-    def _load(self, image: Path) -> None:
+    def load(self, image: Path) -> None:
+        """Give its runtime the images of an archive."""
         words = (*self._inside(), "ctr", "--address", SOCKET, "--namespace", "k8s.io")
         call = processes.call
         if not processes.wait(lambda: call(self._place, *words, "version", check=False).returncode == 0, 60):
@@ -134,6 +137,8 @@ class LabNode:
         call(place, *inside, "address", "add", f"{self.address}/24", "dev", "eth0")
         call(place, *inside, "link", "set", "eth0", "up")
         call(place, *inside, "route", "add", "default", "via", place.address(1))
+        for rule in manifests.service_rules(self._control.url, self._host):
+            call(place, "nsenter", f"--net={self._net}", "iptables", "--wait", "--table", "nat", "--append", *rule)
 
     def _make_cgroups(self) -> None:
         for controller in CGROUPS.iterdir():
@@ -176,7 +181,7 @@ class LabNode:
                 processes.call(self._place, "umount", str(file))
             file.unlink(missing_ok=True)
         for group in CGROUPS.glob(f"*/{self.name}"):
-            _remove_cgroup(group)
+            processes.remove_cgroup(group)
 
     def remove(self) -> None:
         """Clean, and remove what it kept."""
@@ -196,15 +201,3 @@ class _NodeMark:
 
     def pid_file(self, name: str) -> Path:
         return self._place.pid_file(name)
-
-
-def _remove_cgroup(top: Path) -> None:
-    """Groups become removable a moment after their last process has gone."""
-
-    def gone() -> bool:
-        for folder, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)  # noqa: PTH106 - os.walk speaks of strings
-        return not top.exists()
-
-    processes.wait(gone, 5)

@@ -16,6 +16,7 @@ _PROGRAMS = {
     "runc": "runc",
     "busybox": "busybox-static",
     "ip": "iproute2",
+    "iptables": "iptables",
     "nsenter": "util-linux",
 }
 _CNI = Path("/usr/lib/cni/bridge")

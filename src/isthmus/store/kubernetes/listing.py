@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.errors import Cause, Expired, Invalid
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.store.base import Page, Query, Record
 
-from .client import Api
 from .shaping import incoming, path_of, remaining_fields, selection
 
 _TRIES = 5
 
 
-async def list_all(api: Api, query: Query, chunk: int) -> Page:
+async def list_all(api: KubernetesClient, query: Query, chunk: int) -> Page:
     """Everything that matches, at one version, in the order of keys."""
     for _ in range(_TRIES):
         try:
@@ -29,7 +29,7 @@ async def list_all(api: Api, query: Query, chunk: int) -> Page:
     raise Expired(f"the list of {query.kind.plural} is too long to be read in one go; list it in pages")
 
 
-async def list_page(api: Api, query: Query, limit: int, token: str | None) -> Page:
+async def list_page(api: KubernetesClient, query: Query, limit: int, token: str | None) -> Page:
     """Some of what matches, and how to go on."""
     while True:
         page = await _fetch(api, query, limit, token)
@@ -38,7 +38,7 @@ async def list_page(api: Api, query: Query, limit: int, token: str | None) -> Pa
         token = page.continue_  # nothing of this page matched: look further rather than answer with nothing
 
 
-async def _walk(api: Api, query: Query, chunk: int) -> tuple[list[Record], int]:
+async def _walk(api: KubernetesClient, query: Query, chunk: int) -> tuple[list[Record], int]:
     page = await _fetch(api, query, chunk, None)
     records, version = page.records, page.version
     while page.continue_ is not None:
@@ -47,7 +47,7 @@ async def _walk(api: Api, query: Query, chunk: int) -> tuple[list[Record], int]:
     return records, version
 
 
-async def _fetch(api: Api, query: Query, limit: int, token: str | None) -> Page:
+async def _fetch(api: KubernetesClient, query: Query, limit: int, token: str | None) -> Page:
     kind = query.kind
     params: dict[str, Any] = {**selection(query), "limit": limit}
     if token is not None:

@@ -12,22 +12,20 @@ not being able to look is not the same as there being nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import orjson
-
 from isthmus.errors import Expired, IsthmusError
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.kinds import Kind
 from isthmus.store.base import EventType, Key, Page, Query, Record
 from isthmus.store.entries import Entry, Selectable, selectable
 from isthmus.store.settings import StoreSettings
 from isthmus.store.watching import Hub
 
-from .answers import event_error
-from .client import Api
 from .shaping import incoming, path_of, selection
 
 log = logging.getLogger(__name__)
@@ -40,7 +38,7 @@ ListAll = Callable[[Query], Awaitable[Page]]
 class Reflector:
     """One kind, as the server tells of it."""
 
-    def __init__(self, api: Api, kind: Kind, hub: Hub, settings: StoreSettings, list_all: ListAll) -> None:
+    def __init__(self, api: KubernetesClient, kind: Kind, hub: Hub, settings: StoreSettings, list_all: ListAll) -> None:
         self.kind, self.hub = kind, hub
         self._api, self._settings, self._list_all = api, settings, list_all
         self._known: dict[Key, Record] = {}
@@ -94,6 +92,7 @@ class Reflector:
                 self._synced.clear()
                 continue
             except IsthmusError as error:
+                pause = max(pause, error.retry_after or 0.0)
                 log.warning("store.watch_failed kind=%s retry_in=%.1fs error=%s", self.kind.name, pause, error)
             except Exception:
                 log.exception("store.watch_failed kind=%s", self.kind.name)
@@ -122,22 +121,15 @@ class Reflector:
     async def _watch(self) -> None:
         params: dict[str, Any] = {
             **selection(Query(self.kind)),
-            "watch": "true",
-            "allowWatchBookmarks": "true",
             "resourceVersion": str(self.hub.version),
             "timeoutSeconds": random.randint(_WATCH_FOR, 2 * _WATCH_FOR),  # noqa: S311
         }
-        async with self._api.lines(path_of(self.kind, None), params) as lines:
-            await self._take(lines)
+        events = self._api.events(path_of(self.kind, None), params, silence=self._settings.silence)
+        async with contextlib.aclosing(events):
+            await self._take(events)
 
-    async def _take(self, lines: AsyncIterator[bytes]) -> None:
-        async for line in lines:
-            if not line.strip():
-                continue
-            event = orjson.loads(line)
-            type_, obj = event["type"], event["object"]
-            if type_ == "ERROR":
-                raise event_error(obj)
+    async def _take(self, events: AsyncIterator[tuple[str, Any]]) -> None:
+        async for type_, obj in events:
             if type_ == EventType.BOOKMARK:
                 self.hub.advance(int(obj["metadata"]["resourceVersion"]))
             else:

@@ -12,11 +12,10 @@ import time
 from typing import Any
 
 from isthmus.errors import AlreadyExists, Invalid, NotFound
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.crds import MANAGED_BY
 from isthmus.resources.meta import GROUP
 from isthmus.resources.tenants import Role, Tenant
-
-from .client import Api
 
 Object = dict[str, Any]
 TENANT_LABEL = "isthmus.dev/tenant"
@@ -28,7 +27,7 @@ _READ, _WRITE = ["get", "list", "watch"], ["create", "update", "patch", "delete"
 class ClusterSpaces:
     """The namespaces of tenants in one cluster."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubernetesClient) -> None:
         self._api = api
         self._kept: dict[str, tuple[str, int | None, float]] = {}
 

@@ -23,6 +23,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from isthmus.errors import Conflict, Expired, Invalid, NotFound, StoreUnavailable
+from isthmus.kubernetes.answers import STORE
+from isthmus.kubernetes.client import KubernetesClient
+from isthmus.kubernetes.kubeconfigs import Access
 from isthmus.resources.crds import custom_kinds
 from isthmus.resources.kinds import KINDS, TENANT, Kind
 from isthmus.store.base import Key, Object, Page, Part, Propagation, Query, Record
@@ -31,8 +34,6 @@ from isthmus.store.entries import Entry
 from isthmus.store.settings import StoreSettings
 from isthmus.store.watching import Hub, Watch
 
-from .access import Access
-from .client import Api
 from .listing import list_all, list_page
 from .reflecting import Reflector
 from .shaping import incoming, is_ours, new_object, outgoing, path_of
@@ -48,14 +49,13 @@ class KubernetesStore:
 
     def __init__(self, access: Access, settings: StoreSettings | None = None) -> None:
         self._settings = settings or StoreSettings()
-        self.api = Api(access, self._settings)
+        self.api = KubernetesClient(access, self._settings.answer_wait, meanings=STORE, at_once=self._settings.requests)
         self.spaces = ClusterSpaces(self.api)
         self._reflectors: dict[str, Reflector] = {}
         self._open = False
 
     async def open(self) -> None:
         """Look whether the cluster answers and has our kinds, and begin to follow them."""
-        self.api.open()
         self._open = True
         try:
             await self.version()

@@ -1,8 +1,9 @@
-"""Kubeconfigs and service accounts: who we are to a cluster, and what an answer of it means."""
+"""Kubeconfigs and service accounts: who we are to a cluster."""
 
 from __future__ import annotations
 
 import json
+import ssl
 import stat
 import sys
 from pathlib import Path
@@ -12,23 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from isthmus.errors import (
-    AlreadyExists,
-    Conflict,
-    Expired,
-    Forbidden,
-    Invalid,
-    Misconfigured,
-    NotFound,
-    StoreUnavailable,
-)
-from isthmus.resources.kinds import JOB
-from isthmus.store.kubernetes.access import access_at, as_pod, from_kubeconfig
-from isthmus.store.kubernetes.answers import error_of
-from isthmus.store.kubernetes.client import Api
-from isthmus.store.kubernetes.reflecting import Reflector
-from isthmus.store.settings import StoreSettings
-from isthmus.store.watching import Hub
+from isthmus.errors import Misconfigured
+from isthmus.kubernetes import kubeconfigs
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +23,7 @@ def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Path:
     whole = {
         "current-context": "here",
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "n"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "http://server/", **cluster}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://server/", **cluster}}],
         "users": [{"name": "u", "user": user}],
     }
     path = folder / "config"
@@ -59,15 +45,15 @@ async def presented(auth: httpx.Auth | None, refuse: tuple[str, ...] = ()) -> li
 
 
 async def test_tokens(tmp_path: Path) -> None:
-    access = access_at(f"kubernetes:{kubeconfig(tmp_path, {'token': 'abc'})}#here")
-    assert (access.server, access.namespace) == ("http://server", "n")
+    access = kubeconfigs.at(f"kubernetes:{kubeconfig(tmp_path, {'token': 'abc'})}#here")
+    assert (access.url, access.namespace) == ("https://server", "n")
     assert await presented(access.auth) == ["Bearer abc"]
     assert await presented(access.auth, refuse=("Bearer abc",)) == ["Bearer abc"], "there is no other to try"
 
 
 async def test_a_token_file_that_is_exchanged(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old\n")
-    auth = from_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"})).auth
+    auth = kubeconfigs.load(kubeconfig(tmp_path, {"tokenFile": "token"})).auth
     assert await presented(auth) == ["Bearer old"]
     (tmp_path / "token").write_text("new\n")
     assert await presented(auth, refuse=("Bearer old",)) == ["Bearer old", "Bearer new"]
@@ -83,10 +69,12 @@ async def test_a_program_that_gives_tokens(tmp_path: Path) -> None:
         f"print({json.dumps(said)!r}.replace('@', f't{{n}}'))\n"
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    auth = from_kubeconfig(kubeconfig(tmp_path, {"exec": {"command": str(program)}})).auth
+    auth = kubeconfigs.load(kubeconfig(tmp_path, {"exec": {"command": str(program)}})).auth
     assert await presented(auth) == ["Bearer t1"]
     assert await presented(auth) == ["Bearer t1"]
     assert await presented(auth, refuse=("Bearer t1",)) == ["Bearer t1", "Bearer t2"]
+    access = kubeconfigs.Access("https://server", ssl.create_default_context(), auth)
+    assert await access.headers() == {"Authorization": "Bearer t2"}, "for connections that httpx does not make"
     program.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(Misconfigured, match="gave no token"):
         await presented(auth, refuse=("Bearer t2",))
@@ -96,54 +84,26 @@ async def test_a_program_that_gives_tokens(tmp_path: Path) -> None:
 async def test_what_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(Misconfigured):
-        from_kubeconfig(tmp_path / "config")
+        kubeconfigs.load(tmp_path / "config")
 
 
 async def test_what_is_missing(tmp_path: Path) -> None:
     for location in (f"kubernetes:{tmp_path}/none", "kubernetes:", f"kubernetes:{kubeconfig(tmp_path, {})}#other"):
         with pytest.raises(Misconfigured):
-            access_at(location)
+            kubeconfigs.at(location)
+    for server in ({"server": "http://server"}, {"server": "https://server", "insecure-skip-tls-verify": True}):
+        with pytest.raises(Misconfigured, match=r"https://|certificate-authority-data"):
+            kubeconfigs.load(kubeconfig(tmp_path, {}, **server))
+    with pytest.raises(Misconfigured, match="auth-provider"):
+        kubeconfigs.load(kubeconfig(tmp_path, {"auth-provider": {"name": "gcp"}}))
     broken = kubeconfig(tmp_path, {}, server="https://server", **{"certificate-authority-data": "%%%"})
     with pytest.raises(Misconfigured):
-        from_kubeconfig(broken)
+        kubeconfigs.load(broken)
     with pytest.raises(Misconfigured, match="name a kubeconfig"):
-        as_pod("https://10.0.0.1:443", tmp_path)
+        kubeconfigs.own("https://10.0.0.1:443", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "error"),
-    [
-        (404, {"details": {"name": "x"}}, NotFound),
-        (404, {}, StoreUnavailable),
-        (409, {"reason": "AlreadyExists"}, AlreadyExists),
-        (409, {"reason": "Conflict"}, Conflict),
-        (410, {"reason": "Expired"}, Expired),
-        (422, {"details": {"causes": [{"field": "spec.x", "message": "bad"}]}}, Invalid),
-        (403, {"details": {"causes": [{"reason": "NamespaceTerminating"}]}}, Forbidden),
-        (403, {}, StoreUnavailable),
-        (500, {}, StoreUnavailable),
-    ],
-)
-async def test_answers(code: int, status: dict[str, Any], error: type[Exception]) -> None:
-    found = error_of(code, json.dumps({"kind": "Status", "message": "no", **status}).encode(), "Job x")
-    assert type(found) is error
-    assert type(error_of(code, b"not json", "Job x")).__name__ != "InternalError"
-
-
-async def test_a_cluster_that_was_set_back_is_listed_anew(tmp_path: Path) -> None:
-    api = Api(from_kubeconfig(kubeconfig(tmp_path, {})), StoreSettings())
-    versions = iter(("12", "5"))
-    answer = {"metadata": {}}
-    transport = httpx.MockTransport(
-        lambda _: httpx.Response(200, json={**answer, "metadata": {"resourceVersion": next(versions)}})
-    )
-    api._http = httpx.AsyncClient(base_url="http://server", transport=transport)
-    hub: Any = Hub(None, StoreSettings())  # type: ignore[arg-type]
-    reflector = Reflector(api, JOB, hub, StoreSettings(), None)  # type: ignore[arg-type]
-    hub.version = 10
-    reflector._synced.set()
-    await reflector._check_history()
-    assert reflector._synced.is_set()
-    await reflector._check_history()
-    assert not reflector._synced.is_set()
-    await api.close()
+async def test_a_name_and_a_password(tmp_path: Path) -> None:
+    access = kubeconfigs.load(kubeconfig(tmp_path, {"username": "ada", "password": "x:y"}))
+    assert await presented(access.auth) == ["Basic YWRhOng6eQ=="]
+    assert await access.headers() == {"Authorization": "Basic YWRhOng6eQ=="}
