@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -11,7 +12,7 @@ from isthmus.scheduling.deadlines.generating import Scenario, generate
 from isthmus.scheduling.deadlines.methods import METHODS, method
 from isthmus.scheduling.deadlines.models import Job, JobState, MachineType, Overheads, Placement, Profile, Snapshot
 from isthmus.scheduling.deadlines.optimising import optimise
-from isthmus.scheduling.deadlines.simulating import Instance, simulate
+from isthmus.scheduling.deadlines.simulating import Instance, Outcome, simulate
 
 from .examples import CATALOGUE, FOUR, HOUR, ONE, job, profile, snapshot
 
@@ -70,9 +71,9 @@ def test_who_must_hurry_at_some_time_hurries_while_devices_are_idle() -> None:
     """Each of twenty jobs needs four devices for a part of its time, and does not care when. Not all of them fit at
     once: as many as fit hurry now, those with the least slack first, and nobody waits."""
     jobs = [job(f"j{i}", 3.2 + 0.01 * i, a1=4, a4=2) for i in range(20)]
-    plan = optimise(snapshot(*jobs, machines=12, gap=60.0))
+    plan = optimise(snapshot(*jobs, machines=11, gap=60.0))
     hurried = {name for name, place in plan.placements.items() if place.devices == 4}
-    assert hurried == {f"j{i}" for i in range(9)}
+    assert hurried == {f"j{i}" for i in range(8)}
     assert len(plan.placements) == 20
 
 
@@ -163,12 +164,18 @@ def test_isthmus_is_near_the_bound_and_below_the_others(scenario: Scenario) -> N
     assert made.bound <= costs["isthmus"] < 1.06 * made.bound
 
 
-def test_where_changes_cost_time_isthmus_makes_few() -> None:
-    made = replace(generate(Scenario.LOW, 6, sublinear(1), CATALOGUE, 2), overheads=Overheads(60, 30))
-    ours, greedy = simulate(made, method("isthmus")), simulate(made, method("greedy"))
-    restless = simulate(made, lambda found: optimise(replace(found, overheads=Overheads())))
-    assert ours.cost < min(greedy.cost, restless.cost)
-    assert ours.reconfigurations < restless.reconfigurations
+def test_where_changes_cost_time_isthmus_makes_few_and_who_changes_all_the_time_loses() -> None:
+    """Over several instances: in a single one the restless may be lucky."""
+    found: dict[str, list[Outcome]] = {"isthmus": [], "greedy": [], "restless": []}
+    for scenario, seed in product((Scenario.LOW, Scenario.MIXED), range(3)):
+        made = replace(generate(scenario, 6, sublinear(1), CATALOGUE, seed), overheads=Overheads(60, 30))
+        found["isthmus"].append(simulate(made, method("isthmus")))
+        found["greedy"].append(simulate(made, method("greedy")))
+        found["restless"].append(simulate(made, lambda seen: optimise(replace(seen, overheads=Overheads()))))
+    costs = {name: sum(outcome.cost for outcome in outcomes) for name, outcomes in found.items()}
+    assert costs["isthmus"] < min(costs["greedy"], costs["restless"])
+    for mine, other in zip(found["isthmus"], found["restless"], strict=True):
+        assert mine.reconfigurations < other.reconfigurations
 
 
 def test_the_generator_follows_the_setting() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log2, log10
 from pathlib import Path
 from statistics import fmean
+
+from isthmus.scheduling.deadlines.simulating import Stint
 
 from .runs import Row, Run
 
@@ -23,6 +25,7 @@ _COLOURS = (
     "#2a9d8f",
 )
 _STYLE = "text{font:12px sans-serif;fill:#333}.t{font-size:15px;font-weight:bold}.g{stroke:#ddd}"
+_Box = tuple[float, float, float, float]
 
 
 class _Canvas:
@@ -47,8 +50,18 @@ class _Canvas:
         paint = f'stroke="{colour}" fill="none"' if colour else f'class="{kind}"'
         self._parts.append(f'<polyline points="{path}" {paint}/>')
 
-    def dot(self, x: float, y: float, colour: str) -> None:
-        self._parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}" fill-opacity="0.5"/>')
+    def dots(self, points: Sequence[tuple[float, float]], colour: str) -> None:
+        """Many points as one path; those that fall on each other are drawn once."""
+        found = sorted({(round(x), round(y)) for x, y in points})
+        path = "".join(f"M{x} {y}h0" for x, y in found)
+        self._parts.append(
+            f'<path d="{path}" stroke="{colour}" stroke-opacity="0.5" stroke-width="4" stroke-linecap="round"/>'
+        )
+
+    def boxes(self, boxes: Sequence[_Box], colour: str, note: str) -> None:
+        """Many boxes of one colour as one path."""
+        path = "".join(f"M{x:g} {y:g}h{wide:g}v{high:g}h-{wide:g}z" for x, y, wide, high in boxes)
+        self._parts.append(f'<path d="{path}" fill="{colour}"><title>{escape(note)}</title></path>')
 
     def write(self, path: Path) -> None:
         head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}">'
@@ -109,10 +122,9 @@ def decision_chart(runs: Sequence[Run], path: Path) -> None:
         canvas.line([at(0, value), at(widest, value)], kind="g")
         canvas.text(left - 6, at(0, value)[1] + 4, f"{value:.1f}", "end")
         canvas.text(at(widest * step / 5, 0)[0], base + 18, f"{widest * step / 5:.0f}", "middle")
-    for x, y in points[:: ceil(len(points) / 4000)]:
-        canvas.dot(*at(x, y), "#2a9d8f")
+    canvas.dots([at(x, y) for x, y in points[:: ceil(len(points) / 2000)]], "#2a9d8f")
     scale = sum(y for _, y in points) / sum(x * log2(x + 1) for x, _ in points)
-    canvas.line([at(x, scale * x * log2(x + 1)) for x in range(1, widest + 1)], colour="#e76f51")
+    canvas.line([at(x, scale * x * log2(x + 1)) for x in range(1, widest + 1, 1 + widest // 60)], colour="#e76f51")
     canvas.text(left + wide / 2, base + 38, "machines + jobs", "middle")
     canvas.write(path)
 
@@ -131,17 +143,40 @@ def gantt(run: Run, path: Path) -> None:
         y = 40 + row * number
         canvas.text(left - 8, y + row / 2, machine, "end")
         canvas.line([(left, y + row - 3), (left + wide, y + row - 3)], kind="g")
-        lanes = [0.0] * size
-        for stint in sorted((s for s in run.outcome.stints if s.machine == machine), key=lambda s: (s.start, s.job)):
-            free = [lane for lane, until in enumerate(lanes) if until <= stint.start + 1e-6][: stint.devices]
-            for lane in free:
-                lanes[lane] = stint.end
-                note = f"{stint.job}: {stint.devices} of {stint.kind}, {stint.start:.0f} to {stint.end:.0f} s"
-                x = left + wide * stint.start / end
-                colour = f"hsl({hash_of(stint.job) % 360},55%,60%)"
-                canvas.box(x, y + unit * lane, wide * (stint.end - stint.start) / end, unit - 0.5, colour, note)
+    found: dict[str, list[_Box]] = {}
+    for stint, lane, high in _lanes(run.outcome.stints, size):
+        x, until = (round(left + wide * when / end, 1) for when in (stint.start, stint.end))
+        y = 40 + row * machines.index(stint.machine) + unit * lane
+        found.setdefault(stint.job, []).append((x, y, round(max(until - x, 0.2), 1), unit * high - 0.5))
+    for job, boxes in found.items():
+        stints = [stint for stint in run.outcome.stints if stint.job == job]
+        note = f"{job}: {min(s.start for s in stints):.0f} to {max(s.end for s in stints):.0f} s"
+        canvas.boxes(_merged(boxes), f"hsl({hash_of(job) % 360},55%,60%)", note)
     canvas.text(left + wide, 54 + row * len(machines), f"{end / 3600:.0f} h", "end")
     canvas.write(path)
+
+
+def _lanes(stints: Sequence[Stint], size: int) -> Iterator[tuple[Stint, int, int]]:
+    """Each stint with lanes of its machine: the first, and how many beside each other."""
+    lanes: dict[str, list[float]] = {}
+    for stint in sorted(stints, key=lambda s: (s.start, s.job)):
+        mine = lanes.setdefault(stint.machine, [0.0] * size)
+        free = [lane for lane, until in enumerate(mine) if until <= stint.start + 1e-6][: stint.devices]
+        for lane in free:
+            mine[lane] = stint.end
+        for first in (lane for lane in free if lane - 1 not in free):
+            yield stint, first, next(n for n in range(1, size + 1) if first + n not in free)
+
+
+def _merged(boxes: Sequence[_Box]) -> list[_Box]:
+    """Boxes that touch become one."""
+    found: list[_Box] = []
+    for x, y, wide, high in sorted(boxes, key=lambda box: (box[1], box[3], box[0])):
+        if found and found[-1][1::2] == (y, high) and x - (found[-1][0] + found[-1][2]) < 0.3:
+            found[-1] = (found[-1][0], y, round(max(x + wide - found[-1][0], found[-1][2]), 1), high)
+        else:
+            found.append((x, y, wide, high))
+    return found
 
 
 def hash_of(name: str) -> int:

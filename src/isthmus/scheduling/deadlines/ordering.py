@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .drafting import Candidate, candidates, conclude, construct, largest
+from .drafting import Candidate, Draft, candidates, conclude, construct, largest
 from .models import Plan, Snapshot
 from .settling import Load, cheapest_hosts, settle
 
@@ -38,9 +38,14 @@ def by_pressure(candidate: Candidate) -> tuple[float, str]:
 
 def shared(order: Order, snapshot: Snapshot) -> Plan:
     """All jobs anew, in order, sharing machines."""
+    return conclude(snapshot, *drafted(order, snapshot))
+
+
+def drafted(order: Order, snapshot: Snapshot) -> tuple[list[Candidate], Draft]:
+    """The jobs that can be placed, and their seats."""
     jobs = candidates(snapshot)
     ranking = sorted(range(len(jobs)), key=lambda job: order(jobs[job]))
-    return conclude(snapshot, jobs, construct(jobs, ranking, largest(snapshot), len(snapshot.machines)))
+    return jobs, construct(jobs, ranking, largest(snapshot), len(snapshot.machines))
 
 
 def unshared(order: Order, snapshot: Snapshot) -> Plan:

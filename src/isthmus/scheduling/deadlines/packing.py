@@ -4,17 +4,20 @@ Every job begins on a machine of its own. Two packs of the same device type are 
 is cheaper than two, the greatest saving first, and, as long as there are more packs than machines, where it costs
 least. What a merge saves depends only on the two numbers of devices, so all merges are ranked once per market and
 packs of equal size are interchangeable.
+
+A `Chain` merges finished packs one by one, in an order that does not depend on how many machines there are: with
+one machine more, one merge less is needed, and the plan is never dearer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from .models import MachineType
-from .valuing import Market
+from .valuing import Columns, Market
 
 
 @dataclass(slots=True)
@@ -71,10 +74,15 @@ def merges_of(market: Market) -> Merges:
     return Merges(ranked, earliest)
 
 
+def fits(market: Market, counts: Columns, limit: int) -> bool:
+    """Whether so many jobs with each column fit on `limit` machines."""
+    if float(market.slots @ counts) > limit + 1e-9:
+        return False
+    return _merge(market, counts.tolist(), int(counts.sum()), limit) is not None
+
+
 def pack(market: Market, jobs: Sequence[int], wanted: Sequence[int], limit: int) -> list[Pack] | None:
     """Packs for jobs that want the given columns; None if they need more than `limit` machines."""
-    if float(market.slots[list(wanted)].sum()) > limit + 1e-9:
-        return None
     counts = [0] * len(market.columns)
     for column in wanted:
         counts[column] += 1
@@ -115,3 +123,80 @@ def _merge(market: Market, counts: list[int], total: int, limit: int) -> list[tu
         steps.append((merge, times))
         position = min(position, earliest[both])
     return steps if total <= limit else None
+
+
+class Chain:
+    """Packs, each paid for so many seconds, merged one by one as far as they can be."""
+
+    def __init__(self, market: Market, packs: Sequence[Pack], runs: Sequence[float]) -> None:
+        self._market, self._packs = market, packs
+        self._merges: list[Merge] = []
+        paid: list[list[float]] = [[] for _ in market.columns]
+        for pack, run in zip(packs, runs, strict=True):
+            paid[market.index[pack.device, pack.used]].append(run)
+        extras, rates = [0.0], market.alone.tolist()
+        for merge in _one_by_one(market, [len(heap) for heap in paid]):
+            large, small = paid[merge.large].pop(), paid[merge.small].pop()
+            both = max(large, small)
+            paid[merge.both].append(both)
+            extras.append(
+                extras[-1] + rates[merge.both] * both - rates[merge.large] * large - rates[merge.small] * small
+            )
+            self._merges.append(merge)
+        self._stops = _lowest_from(extras)
+        self._surcharges = extras
+
+    def __len__(self) -> int:
+        return len(self._packs)
+
+    @property
+    def least(self) -> int:
+        """The fewest machines that all packs fit on."""
+        return len(self) - len(self._merges)
+
+    def surcharge(self, limit: int) -> float:
+        """What all packs cost more on so many machines than each on its own; negative if they cost less."""
+        return self._surcharges[self._stop(limit)]
+
+    def packs(self, limit: int) -> list[Pack]:
+        """The packs for so many machines, which must be no fewer than the least."""
+        heaps: list[list[list[Pack]]] = [[] for _ in self._market.columns]
+        for pack in self._packs:
+            heaps[self._market.index[pack.device, pack.used]].append([pack])
+        for merge in self._merges[: self._stop(limit)]:
+            both = heaps[merge.large].pop() + heaps[merge.small].pop()
+            heaps[merge.both].append(both)
+        return [_joined(group) for heap in heaps for group in heap]
+
+    def _stop(self, limit: int) -> int:
+        return self._stops[max(0, len(self) - limit)]
+
+
+def _lowest_from(numbers: Sequence[float]) -> list[int]:
+    """For each position, where the lowest number from there on is; the first of equal ones."""
+    found = [len(numbers) - 1]
+    for position in range(len(numbers) - 2, -1, -1):
+        found.append(position if numbers[position] <= numbers[found[-1]] + _TINY else found[-1])
+    return found[::-1]
+
+
+def _one_by_one(market: Market, counts: list[int]) -> Iterator[Merge]:
+    """Always the best merge that is possible, until none is."""
+    ranked, earliest = merges_of(market)
+    position = 0
+    while position < len(ranked):
+        merge = ranked[position]
+        if counts[merge.small] > (merge.small == merge.large) and counts[merge.large]:
+            counts[merge.small] -= 1
+            counts[merge.large] -= 1
+            counts[merge.both] += 1
+            yield merge
+            position = min(position, earliest[merge.both])
+        else:
+            position += 1
+
+
+def _joined(group: list[Pack]) -> Pack:
+    if len(group) == 1:
+        return group[0]
+    return Pack(group[0].device, sum(p.used for p in group), [job for p in group for job in p.jobs])

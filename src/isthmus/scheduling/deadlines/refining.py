@@ -31,7 +31,6 @@ class Board:
     """Jobs that stay where they are, as they are."""
     bound: frozenset[int]
     """Those of them that must."""
-    limit: int
 
     def kind(self, pack: Pack) -> MachineType:
         """The machine that a pack gets."""
@@ -53,6 +52,10 @@ class Board:
         """What its jobs gain less its machine, until the last of them ends or all is decided anew."""
         longest = max(self.run(job) for job in pack.jobs)
         return sum(self.gain(job) for job in pack.jobs) - longest * self.market.objective.rate(self.kind(pack))
+
+    def worth(self) -> float:
+        """Of all packs."""
+        return sum(self.net(pack) for pack in self.packs)
 
 
 class _Holes:
