@@ -37,7 +37,7 @@ def inventory(
         features={
             "files": "streamed through the API server",
             "logs": "copied while they are written",
-            "usage": "read in the pod from its cgroup",
+            "usage": "read in the pod from its cgroup; sampled by the metrics API or the nodes, with the rights to",
             "energy": "estimated from power models",
             "exactly-once": "by the pod's name; a lost pod has no successor",
         },

@@ -161,7 +161,7 @@ class Logs:
 
     async def read(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a copy; empty at its present end."""
-        return await asyncio.to_thread(_part_of, self._path(run_id, stream), offset, size)
+        return await asyncio.to_thread(part_of, self._path(run_id, stream), offset, size)
 
     async def size(self, run_id: str, stream: Stream) -> int:
         """How long a copy is now."""
@@ -194,7 +194,8 @@ def _end_of(path: Path) -> tuple[int, bytes]:
         return 0, b""
 
 
-def _part_of(path: Path, offset: int, size: int) -> bytes:
+def part_of(path: Path, offset: int, size: int) -> bytes:
+    """Some bytes of a file; none if there is no such file."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

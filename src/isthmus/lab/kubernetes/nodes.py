@@ -96,6 +96,7 @@ class LabNode:
             f"--kubeconfig={self.folder}/kubeconfig", f"--hostname-override={self.name}", f"--node-ip={self.address}",
             f"--container-runtime-endpoint={endpoint}", f"--root-dir={KUBELET}",
             f"--cert-dir={self.folder}/certificates", "--oom-score-adj=0",
+            "--housekeeping-interval=2s",
         ]  # fmt: skip
         return [*words, "--container-runtime=remote"] if version(self._binaries) < (1, 24) else words
 
