@@ -34,8 +34,11 @@ types: $(STAMP)
 	$(BIN)/mypy
 layers: $(STAMP)
 	$(BIN)/lint-imports
+# Real servers on a busy machine are sometimes late: what failed beside other tests is tried once more alone, and said.
 unit: $(STAMP)
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile || { test $$? -eq 1 && \
+	  echo "== what failed is tried once more, alone ==" && \
+	  $(BIN)/pytest -q --last-failed --last-failed-no-failures none --maxfail 5; }
 
 bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-scheduling.md
 	$(BIN)/python -m benchmarks

@@ -11,6 +11,6 @@ from .test_tutorials import KUBERNETES, check_page, try_page
 
 @pytest.mark.real
 @pytest.mark.kubernetes
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(450)
 def test_kubernetes_page(tmp_path: Path) -> None:
-    check_page(KUBERNETES, try_page(KUBERNETES, tmp_path, patience=240))
+    check_page(KUBERNETES, try_page(KUBERNETES, tmp_path, patience=400))

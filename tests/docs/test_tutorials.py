@@ -35,7 +35,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"Save this as `([^`]+)`[^`]*\Z")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 MARK = "@@@"
-PATIENCE = 100
+PATIENCE = 250
 AT_ONCE = 3
 
 

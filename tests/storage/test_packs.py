@@ -46,7 +46,7 @@ async def pieces(data: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 
 async def nothing_incoming(tmp_path: Path) -> None:
     """What a cancelled neighbour was writing goes when its thread is through."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while list((tmp_path / "blobs" / ".incoming").iterdir()):
             await asyncio.sleep(0.01)
 

@@ -18,8 +18,7 @@ from .tables import write
 
 if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
-    from isthmus.lab.kubernetes.cluster import LabStatus as KubernetesStatus
-    from isthmus.lab.slurm.cluster import LabStatus as SlurmStatus
+    from isthmus.lab.layout import LabStatus
     from isthmus.lab.slurm.cluster import SlurmLab
 
 app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
@@ -199,7 +198,7 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
             sys.stdout.write(f"node     {name}  {state}\n")
 
 
-def _told(found: SlurmStatus | KubernetesStatus) -> dict[str, Any]:
+def _told(found: LabStatus) -> dict[str, Any]:
     return {
         "folder": str(found.folder),
         "running": found.running,

@@ -81,15 +81,14 @@ def up(
     Everything is kept in one folder; starting again finds it all. Jobs go on when Isthmus stops, and are found
     again when it is back.
 
+    \b
     Examples:
-
-      isthmus up                                    here, until Ctrl-C
-
-      isthmus up --detach                           in the background; isthmus down stops it
-
-      isthmus up --data ./try --listen 127.0.0.1:0  a second one, out of the way
-
-      isthmus up --store postgresql://host/isthmus  several on one database: one leads, others stand by
+      isthmus up                       here, until Ctrl-C
+      isthmus up --detach              in the background, until isthmus down
+      isthmus up --data ./try --listen 127.0.0.1:0
+                                       a second one, out of the way
+      isthmus up --store postgresql://host/isthmus
+                                       several on one database, of which one leads
     """
     level = log_level or ("INFO" if detach else "WARNING")
     settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, level)

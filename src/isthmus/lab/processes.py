@@ -169,3 +169,15 @@ def wait(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def remove_cgroup(top: Path) -> None:
+    """Groups become removable a moment after their last process has gone."""
+
+    def gone() -> bool:
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106 - os.walk speaks of strings
+        return not top.exists()
+
+    wait(gone, 5)

@@ -137,7 +137,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def eventually(found: Callable[[], T | None], *, timeout: float = 30) -> T:
+def eventually(found: Callable[[], T | None], *, timeout: float = 60) -> T:
     """What `found` returns once it is something; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:

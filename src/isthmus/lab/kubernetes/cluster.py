@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus.errors import IsthmusError, Misconfigured
 from isthmus.lab import numbers, processes
+from isthmus.lab.layout import LabStatus
 
 from . import images, kernel, manifests, operator_image, packages
 from .asking import Asker
@@ -22,16 +23,6 @@ from .binaries import ensure
 from .control_plane import DAEMONS, ControlPlane
 from .layout import BOARD, Place
 from .nodes import KUBELET, LabNode
-
-
-@dataclass(frozen=True, slots=True)
-class LabStatus:
-    """What runs of a lab."""
-
-    folder: Path
-    running: bool
-    daemons: dict[str, int]
-    nodes: dict[str, str]
 
 
 class KubernetesLab:

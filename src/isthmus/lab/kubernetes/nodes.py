@@ -182,7 +182,7 @@ class LabNode:
                 processes.call(self._place, "umount", str(file))
             file.unlink(missing_ok=True)
         for group in CGROUPS.glob(f"*/{self.name}"):
-            _remove_cgroup(group)
+            processes.remove_cgroup(group)
 
     def remove(self) -> None:
         """Clean, and remove what it kept."""
@@ -202,15 +202,3 @@ class _NodeMark:
 
     def pid_file(self, name: str) -> Path:
         return self._place.pid_file(name)
-
-
-def _remove_cgroup(top: Path) -> None:
-    """Groups become removable a moment after their last process has gone."""
-
-    def gone() -> bool:
-        for folder, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)  # noqa: PTH106 - os.walk speaks of strings
-        return not top.exists()
-
-    processes.wait(gone, 5)

@@ -12,11 +12,12 @@ import os
 import secrets
 import shutil
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab import numbers, processes
+from isthmus.lab.layout import LabStatus
 
 from . import accounting, config, packages
 from .backup import NAME as BACKUP
@@ -28,16 +29,6 @@ _FOLDERS = ("munge", "state", "spool", "log", "run", "nodes", "dev", "shared")
 _LOCK = "isthmus-lab"
 _CGROUP_V1 = Path("/sys/fs/cgroup/memory/cgroup.procs")
 _BOARD, _GPU = "board:akida:1", "gpu:a100:1"
-
-
-@dataclass(frozen=True, slots=True)
-class LabStatus:
-    """What runs of a lab."""
-
-    folder: Path
-    running: bool
-    daemons: dict[str, int]
-    nodes: dict[str, str]
 
 
 class SlurmLab:

@@ -1,4 +1,4 @@
-"""Where everything of a lab is: paths, addresses, ports and names. Pure but for reading the lab's number."""
+"""Where everything of a Slurm lab is, and what it is to be like."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
+from isthmus.lab.layout import LabPlace
 
 LONGEST = 80
 """Characters of the folder's path: a Unix socket below it must stay under 108."""
@@ -50,27 +51,19 @@ class NodeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The folder of a lab, and what follows from its number."""
+class Place(LabPlace):
+    """A Slurm lab. Ports: 0 slurmctld, 1 slurmdbd, 2 MariaDB, 3 slurmrestd; the rest are free for tests."""
 
-    root: Path
-    number: int = 0
+    interface = "isl"
+    network = "10.211"
+    ports = 20_000
+    node_prefix = "lab"
 
-    @classmethod
-    def of(cls, folder: Path) -> Place:
-        """The lab in a folder, set up or not."""
-        root = folder.absolute()
-        if len(str(root)) > LONGEST:
-            raise Misconfigured(f"{root} is too long for the sockets below it; choose one of {LONGEST} characters.")
-        try:
-            return cls(root, int((root / "number").read_text()))
-        except (FileNotFoundError, ValueError):
-            return cls(root)
-
-    @property
-    def exists(self) -> bool:
-        """Whether it was set up."""
-        return self.number > 0
+    def __post_init__(self) -> None:
+        if len(str(self.root)) > LONGEST:
+            raise Misconfigured(
+                f"{self.root} is too long for the sockets below it; choose one of {LONGEST} characters."
+            )
 
     @property
     def conf(self) -> Path:
@@ -98,42 +91,9 @@ class Place:
         return self.root / "state" / "jwt.key"
 
     @property
-    def bridge(self) -> str:
-        """The network interface that joins the nodes."""
-        return f"isl{self.number}"
-
-    def link(self, host: int) -> str:
-        """This end of a node's cable."""
-        return f"{self.bridge}.{host}"
-
-    def address(self, host: int) -> str:
-        """Host 1 is this machine."""
-        return f"10.211.{self.number}.{host}"
-
-    def port(self, which: int) -> int:
-        """0 slurmctld, 1 slurmdbd, 2 MariaDB, 3 slurmrestd; the rest are free for tests."""
-        return 20_000 + self.number * 8 + which
-
-    @property
     def rest_url(self) -> str:
         """Where slurmrestd answers."""
         return f"http://127.0.0.1:{self.port(3)}"
-
-    def node_name(self, index: int) -> str:
-        """Names are unique on the machine: Slurm names its cgroups by them alone."""
-        return f"lab{self.number}n{index}"
-
-    def node(self, name: str) -> Path:
-        """The folder of a node."""
-        return self.root / "nodes" / name
-
-    def pid_file(self, name: str) -> Path:
-        """Where a daemon writes its process id."""
-        return self.root / "run" / f"{name}.pid"
-
-    def log(self, name: str) -> Path:
-        """Where a daemon writes its log."""
-        return self.root / "log" / f"{name}.log"
 
     def save(self, settings: LabSettings) -> None:
         """Keep the settings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -137,7 +136,7 @@ class LabNode:
                 processes.call(self._place, "umount", str(file))
             file.unlink(missing_ok=True)
         for controller in _CGROUPS.glob(f"*/slurm_{self.name}"):
-            _remove_cgroup(controller)
+            processes.remove_cgroup(controller)
         self._place.pid_file(f"slurmd-{self.name}").unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -147,18 +146,6 @@ class LabNode:
             unit.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self._place.root / "spool" / self.name, ignore_errors=True)
-
-
-def _remove_cgroup(top: Path) -> None:
-    """Groups become removable a moment after their last process has gone."""
-
-    def gone() -> bool:
-        for folder, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)  # noqa: PTH106 - os.walk speaks of strings
-        return not top.exists()
-
-    processes.wait(gone, 5)
 
 
 def _comm(pid: int) -> str:
