@@ -1,4 +1,4 @@
-"""`python -m benchmarks [reads creates …] [--seconds 5] [--stdout]`.
+"""`python -m benchmarks [reads creates …] [--seconds 5] [--scale 0.1] [--stdout]`.
 
 Without names everything is measured and `docs/benchmarks.md` is written anew; with names only their sections of it are
 replaced, and each says when it was measured.
@@ -14,20 +14,24 @@ from pathlib import Path
 from .load import need_wrk
 from .report import page, refreshed
 
-PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm", "kubernetes", "console")
+PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm", "kubernetes", "exposing", "console")
+
+SCALED = ("kubernetes",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []], help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--seconds", type=int, default=5, help="length of each load")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the jobs and objects of the longest parts")
     parser.add_argument("--stdout", action="store_true", help="print the page instead of writing docs/benchmarks.md")
     asked = parser.parse_args()
     need_wrk()
     sections = []
     for part in asked.parts or PARTS:
         print(f"measuring {part} …", file=sys.stderr, flush=True)
-        sections.append(importlib.import_module(f"benchmarks.{part}").run(asked.seconds))
+        run = importlib.import_module(f"benchmarks.{part}").run
+        sections.append(run(asked.seconds, asked.scale) if part in SCALED else run(asked.seconds))
     place = Path("docs/benchmarks.md")
     text = refreshed(place.read_text(), sections) if asked.parts and place.exists() else page(sections)
     if asked.stdout:

@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from isthmus.errors import Misconfigured
 from isthmus.lab.kubernetes.binaries import ensure, tell
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.testing.kubernetes import running_api_server
 from isthmus.testing.kubernetes_home import settled
+
+# A busy machine is slow, which says nothing about what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")

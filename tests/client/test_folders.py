@@ -14,6 +14,7 @@ import pytest
 
 from isthmus.client import hashes
 from isthmus.client.folders import Limits, is_everything, read_folder, tell_left_out
+from isthmus.client.ignoring import sort_out
 from isthmus.errors import Invalid, TooLarge
 from isthmus.resources.trees import Tree
 from isthmus.resources.validation import parse
@@ -52,6 +53,25 @@ def test_gitignore_as_git_does(tmp_path: Path) -> None:
     (tmp_path / ".isthmusignore").write_text("data\n")
     assert paths(tmp_path) == [
         ".gitignore", ".isthmusignore", "b/.gitignore", "b/important.log", "c/only.tmp", "doc/build", "keep.py",
+    ]  # fmt: skip
+
+
+def test_a_browser_leaves_out_what_the_command_line_does(tmp_path: Path) -> None:
+    put(tmp_path, "keep.py", "a.log", "b/c.log", "b/important.log", "build/x", "b/build/y", "data/big", "doc/build")
+    put(tmp_path, ".git/config", "sub/.git/config", "c/only.tmp", "only.tmp", "d/__pycache__/x.pyc", "env/pyvenv.cfg")
+    put(tmp_path, "env/bin/python", "kept/__pycache__/x.pyc", "build/keep/me")
+    ignore = {
+        ".gitignore": "*.log\nbuild/\n# comment\n/only.tmp\n!keep/me\n",
+        "b/.gitignore": "!important.log\n",
+        ".isthmusignore": "data\n!kept/__pycache__/\n",
+    }
+    for name, text in ignore.items():
+        (tmp_path / name).write_text(text)
+    found = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*")) if path.is_file()]
+    sent, left_out = sort_out(found, ignore)
+    assert sorted(sent) == sorted(paths(tmp_path))
+    assert left_out == [
+        ".git/", "a.log", "b/build/", "b/c.log", "build/", "d/__pycache__/", "data/", "env/", "only.tmp", "sub/.git/",
     ]  # fmt: skip
 
 

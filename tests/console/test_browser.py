@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -13,23 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from isthmus.resources.tokens import new_secret
-from isthmus.testing.browsers import signed_in
+from isthmus.testing.browsers import new_page, signed_in
 from isthmus.testing.servers import GROUP, ServerProcess, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 RULES = "axe.run({resultTypes: ['violations']})"
+DRAWN = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
 HOSTILE = '<img src=x onerror="document.title=`owned`"><script>document.title=`owned`</script>'
 
 
 @pytest.fixture(scope="module")
 def admin(server: ServerProcess, browser: Browser) -> Page:
-    page = signed_in(browser, server.url, server.token, viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(30_000)
-    return page
+    return signed_in(browser, server.url, server.token, viewport={"width": 1280, "height": 900})
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,12 @@ def plain(server: ServerProcess) -> str:
     server.finished("many")
     server.finished("plain")
     return "/jobs/default/plain"
+
+
+def reach(place: Locator, true: str, what: str) -> None:
+    """Wait until something holds of an element; pages draw and scroll when they have the time."""
+    found = place.page.wait_for_function(f"e => ({true})(e)", arg=place.element_handle())
+    assert found.json_value(), what
 
 
 def test_a_newcomer_goes_from_sign_in_to_result(server: ServerProcess, browser: Browser) -> None:
@@ -89,11 +95,101 @@ def test_a_newcomer_goes_from_sign_in_to_result(server: ServerProcess, browser: 
     assert problems == []
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a program and data, and with things that nobody sends."""
+    top = tmp_path / "project"
+    for path, text in {
+        "sum.py": "import pathlib\ntotal = sum(map(int, pathlib.Path('data/n.txt').read_text().split()))\n"
+        "pathlib.Path('total.txt').write_text(f'{total} in all')\n",
+        "run.sh": "#!/bin/sh\nexec python3 sum.py\n",
+        "data/n.txt": "1 2 39\n",
+        "data/.gitignore": "*.tmp\n",
+        "data/x.tmp": "1",
+        ".gitignore": "secret*\nbuild/\n",
+        "secret.txt": "hush",
+        "build/a.o": "x",
+        "__pycache__/sum.pyc": "x",
+        ".git/config": "x",
+    }.items():
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(text)
+    return top
+
+
+def test_a_folder_is_sent_from_the_browser(server: ServerProcess, admin: Page, folder: Path) -> None:
+    admin.goto("/console/submit")
+    box = admin.get_by_role("group", name="Files to send along")
+    admin.get_by_label("Choose a folder").set_input_files(folder)
+    box.get_by_text("5 files, ").and_(box.get_by_text("sent along")).wait_for()
+    box.get_by_text("5 files, 5 left out").click()
+    assert box.locator("[data-left-out]").inner_text().split("\n")[1:] == [
+        ".git/", "__pycache__/", "build/", "data/x.tmp", "secret.txt"
+    ]  # fmt: skip
+    admin.locator("#preview").get_by_text("tree: sha256:").wait_for()
+    admin.get_by_label("a command").check()
+    admin.get_by_label("Command", exact=True).fill("./run.sh")
+    admin.get_by_label("Name", exact=True).fill("with-folder")
+    admin.get_by_label("Files to keep").fill("*.txt")
+    admin.get_by_role("button", name="Submit").click()
+    admin.wait_for_url("**/jobs/default/with-folder")
+    admin.get_by_role("link", name="total.txt", exact=True).click()
+    admin.get_by_role("region", name="Content of total.txt").get_by_text("42 in all").wait_for()
+
+
+def test_files_are_dropped_sent_once_and_removed_again(admin: Page) -> None:
+    admin.goto("/console/submit")
+    box = admin.get_by_role("group", name="Files to send along")
+    drop = """box => {
+        const dropped = new DataTransfer();
+        dropped.items.add(new File(["dropped here"], "a.txt"));
+        box.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+    }"""
+    for words in ("1 file, 12 B sent along.", "1 file, 12 B sent along; what was there already was not sent again."):
+        box.evaluate(drop)
+        box.get_by_text(words, exact=True).wait_for()
+    assert admin.locator("[name='spec.files.tree']").input_value().startswith("sha256:")
+    box.get_by_role("button", name="Remove").press("Enter")
+    box.get_by_text("None.").wait_for()
+    assert admin.locator("[name='spec.files.tree']").input_value() == ""
+    assert admin.evaluate("document.activeElement.id") == "choose-folder"
+
+
+def test_what_cannot_be_sent_is_said_and_much_is_asked_for(admin: Page, tmp_path: Path) -> None:
+    for number in range(2001):
+        (tmp_path / f"{number}.txt").write_text("")
+    admin.goto("/console/submit")
+    box = admin.get_by_role("group", name="Files to send along")
+    admin.get_by_label("Choose a folder").set_input_files(tmp_path)
+    box.get_by_text("That is much: 2,001 files, 0 B.").wait_for()
+    assert admin.get_by_role("button", name="Submit").is_disabled()
+    box.get_by_role("button", name="send it all the same").press("Enter")
+    box.get_by_text("2,001 files, 0 B sent along").wait_for(timeout=120_000)
+    admin.locator("[name=csrf]").first.evaluate("field => (field.value = 'x')")
+    admin.evaluate("document.querySelector('#submit').elements.csrf.value = 'x'")
+    (tmp_path / "one.txt").write_text("1")
+    admin.get_by_label("Choose files").set_input_files(tmp_path / "one.txt")
+    box.get_by_text("Not sent: this form is too old").wait_for()
+
+
+def test_hashes_are_right_with_and_without_the_browsers_help(admin: Page) -> None:
+    admin.goto("/console/submit")
+    code = """async ([script, size]) => {
+        const { pieces, sha256 } = await import(script.replace("console.js", "sha256.js"));
+        const blob = new Blob([new Uint8Array(size).map((_, n) => n * 7)]);
+        return [await pieces(blob), await sha256(blob, () => {})];
+    }"""
+    script = admin.locator("script[src*='console.js']").get_attribute("src")
+    for size in (0, 1, 55, 56, 63, 64, 65, 1_048_576, 1_048_639):
+        expected = hashlib.sha256(bytes(n * 7 % 256 for n in range(size))).hexdigest()
+        assert admin.evaluate(code, [script, size]) == [expected, expected], size
+
+
 def test_a_link_from_the_terminal_signs_in(server: ServerProcess, browser: Browser) -> None:
     environment = {**os.environ, "ISTHMUS_URL": server.url, "ISTHMUS_TOKEN": server.token}
     words = [sys.executable, "-m", "isthmus.cli", "console"]
     link = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout.strip()
-    page = browser.new_context().new_page()
+    page = new_page(browser)
     page.goto(link)
     page.get_by_role("button", name="Sign in as admin").click()
     page.get_by_role("heading", name="Overview").wait_for()
@@ -164,17 +260,19 @@ def test_a_hostile_log_and_name_run_nothing(server: ServerProcess, admin: Page) 
 
 def test_nothing_inline_would_run_anyway(admin: Page) -> None:
     admin.goto("/console/jobs")
-    said: list[str] = []
-    admin.on("console", lambda message: said.append(message.text))
-    admin.evaluate("""() => {
+    attempt = """() => {
         const box = document.createElement("div");
         box.innerHTML = `<img src="/console/nothing.png" onerror="document.title='owned'">`;
         document.body.append(box);
         const script = document.createElement("script");
         script.textContent = "document.title = 'owned'";
         document.body.append(script);
-    }""")
-    admin.wait_for_timeout(300)
+    }"""
+    said: list[str] = []
+    admin.on("console", lambda message: said.append(message.text))
+    with admin.expect_console_message(lambda message: "script" in message.text and "Policy" in message.text):
+        admin.evaluate(attempt)
+    admin.evaluate("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
     assert "owned" not in admin.title()
     assert any("Content Security Policy" in line for line in said)
 
@@ -186,12 +284,12 @@ def test_the_log_is_searched_and_followed(server: ServerProcess, admin: Page) ->
     log = admin.get_by_role("region", name="Output of the job")
     log.get_by_text("end").wait_for()
     assert not re.search(r"\ba\b", log.inner_text()), "a carriage return begins the line anew"
-    assert log.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 10, "at the end"
+    reach(log, "e => e.scrollHeight - e.scrollTop - e.clientHeight < 10", "at the end")
     admin.keyboard.press("/")
     admin.keyboard.type("8000")
     admin.locator(".hits").get_by_text("1/1").wait_for()
     assert not admin.locator("#follow").is_checked()
-    assert log.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") > 1000, "at the hit"
+    reach(log, "e => e.scrollHeight - e.scrollTop - e.clientHeight > 1000", "at the hit")
 
 
 def test_an_experiment_has_its_plots(admin: Page, experiment: str) -> None:
@@ -218,10 +316,28 @@ def test_a_running_job_has_live_plots(server: ServerProcess, admin: Page) -> Non
     plots = admin.get_by_role("region", name="While it runs")
     for name in ("CPU", "Memory", "loss"):
         plots.get_by_role("img", name=re.compile(f"{name} over time")).wait_for()
-    canvas = plots.locator("canvas").first
-    assert canvas.evaluate("c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)")
+    reach(plots.locator("canvas").first, DRAWN, "something is drawn")
     admin.get_by_role("button", name="Cancel", exact=True).click()
     admin.locator(".head .phase[data-phase=Cancelled]").wait_for()
+
+
+def test_power_and_use_of_a_board_are_seen_live(server: ServerProcess, admin: Page) -> None:
+    """With a meter that is a program, as a site may have one."""
+    meter = {"source": "Command", "command": ["echo", "12.5"]}
+    spec = {"meter": meter, "use": {"source": "Command", "command": ["echo", "40 %"]}}
+    server.request(f"{GROUP}/deviceclasses", {"kind": "DeviceClass", "metadata": {"name": "meterboard"}, "spec": spec})
+    site = {"spec": {"devices": [{"class": "meterboard", "count": 1}]}}
+    server.request(f"{GROUP}/sites/local", site, method="PATCH")
+    resources = {"devices": [{"class": "meterboard", "count": 1}]}
+    server.submit("powered", "sleep", "600", resources=resources)
+    admin.goto("/console/jobs/default/powered")
+    plots = admin.get_by_role("region", name="While it runs")
+    plots.get_by_role("img", name="Power over time").wait_for()
+    plots.get_by_role("img", name="Device in use over time").wait_for()
+    plots.get_by_text(re.compile(r"^12\.\d+ W$")).wait_for()
+    plots.get_by_text(re.compile("^40 ?%$")).wait_for()
+    server.patch("powered", intent="Cancel")
+    assert server.finished("powered")["usage"]["energySource"] == "command"
 
 
 def test_everything_works_with_the_keyboard(plain: str, admin: Page) -> None:
@@ -275,12 +391,11 @@ def test_the_theme_is_kept(admin: Page) -> None:
     admin.keyboard.press("d")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(
     server: ServerProcess, browser: Browser, plain: str, experiment: str, scheme: Any
 ) -> None:
-    page = browser.new_context(base_url=server.url, color_scheme=scheme, bypass_csp=True).new_page()
+    page = new_page(browser, base_url=server.url, color_scheme=scheme, bypass_csp=True)
     page.goto("/console/sign-in")
     # In the other scheme only the colours differ.
     rules = "axe.run({resultTypes: ['violations'], runOnly: ['color-contrast']})" if scheme == "dark" else RULES

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from isthmus.resources.kinds import EVENT, TOKEN
+from isthmus.resources.kinds import EVENT, EXPERIMENT, TOKEN
 from isthmus.resources.trees import Tree, TreeFile
+from isthmus.resources.validation import validate
 from isthmus.store.base import Key
 from isthmus.testing.apis import RunningApi, running_api
 
@@ -372,3 +373,41 @@ async def test_no_path_leads_out_of_the_static_files(person: Person) -> None:
     for path in ("../app.py", "%2e%2e/app.py", "..%2fapp.py", "/etc/passwd", ""):
         raw = httpx.URL(f"{person.api.url}/console/static/x/{path}")
         assert (await person.http.get(raw)).status_code == 404
+
+
+async def test_files_are_taken_from_the_console_only(api: RunningApi, person: Person) -> None:
+    asked = {"paths": ["a", ".git/x", "b.o", "keep.o"], "ignore": {".gitignore": "*.o\n!keep.o\n"}}
+    path = "/console/submit/files/physics"
+    answer = await person.http.post(f"{path}/choose", json=asked, headers={"X-Csrf": person.code})
+    assert answer.json() == {"send": ["a", "keep.o"], "leftOut": [".git/", "b.o"]}
+    for wrong in ("[]", '{"paths": [1], "ignore": {}}', "nonsense"):
+        answer = await person.http.post(f"{path}/choose", content=wrong, headers={"X-Csrf": person.code})
+        assert answer.status_code == 422
+    for method, what in (("POST", "choose"), ("POST", "missing"), ("POST", "pack"), ("PUT", "tree")):
+        url = f"{path}/{what}"
+        assert (await person.http.request(method, url, json=asked)).status_code == 403, "no code"
+        foreign = {"X-Csrf": person.code, "Origin": "https://elsewhere.example"}
+        assert (await person.http.request(method, url, json=asked, headers=foreign)).status_code == 403
+        others = url.replace("physics", "chemistry")
+        answer = await person.http.request(method, others, json=asked, headers={"X-Csrf": person.code})
+        assert answer.status_code == 403, "another tenant"
+
+
+async def test_experiments_come_in_pages_and_are_found_by_name(api: RunningApi, person: Person) -> None:
+    spec = {"template": {"command": ["true"]}, "matrix": {"devices": ["cpu"]}}
+    for number in range(55):
+        obj = {"kind": "Experiment", "metadata": {"name": f"exp-{number:02}", "namespace": "physics"}, "spec": spec}
+        await api.context.store.create(EXPERIMENT, validate(EXPERIMENT, obj))
+    first = await person.see("/experiments")
+    shown = re.findall(r"/experiments/physics/(exp-\d\d)", first)
+    assert len(shown) == 50
+    older = re.search(r'rel="next" href="\?([^"]+)"', first)
+    assert older
+    rest = re.findall(r"/experiments/physics/(exp-\d\d)", await person.see(f"/experiments?{older[1]}"))
+    assert sorted([*shown, *rest]) == [f"exp-{number:02}" for number in range(55)]
+    assert re.findall(r"/experiments/physics/(exp-\d\d)", await person.see("/experiments?q=P-07")) == ["exp-07"]
+    assert "No experiment is like that" in await person.see("/experiments?q=nothing")
+    other = Person(api)
+    await other.sign_in("stranger")
+    assert "exp-" not in await other.see("/experiments")
+    await other.http.aclose()

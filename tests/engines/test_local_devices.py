@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 
 from isthmus.engines.base import Run
 from isthmus.engines.local.devices import DeviceKind, allocate, find_devices
+from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices
 from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.telemetry.journals import Sample, parse
 from isthmus.testing.engines import new_run_id, wait_ended, whole_log
 
-from .conftest import ACCOUNT, MakeEngine
+from .conftest import ACCOUNT, IS_ROOT, MakeEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -109,3 +112,63 @@ async def test_energy_is_estimated_from_the_power_model(make_engine: MakeEngine)
     assert usage.elapsed_seconds is not None
     assert usage.energy_source == "estimated"
     assert usage.energy_joules == pytest.approx(5 * usage.elapsed_seconds)
+
+
+async def test_power_and_use_of_a_board_live_and_at_the_end(make_engine: MakeEngine, open_folder: Path) -> None:
+    folder = open_folder.parent
+    counter, load = folder / "joules", folder / "load"
+    counter.write_text("1000\n")
+    load.write_text("250\n")
+    engine = await make_engine(devices=(DeclaredDevices("board", 2),))
+    script = f'test "$ISTHMUS_UNITS_BOARD" = 0,1 && id -u >{folder}/who; cat {counter}'
+    (folder / "who").touch()
+    (folder / "who").chmod(0o666)
+    board = device_class(
+        "board",
+        power={"busyWatts": 5},
+        meter={"source": "Command", "command": ["sh", "-c", script], "unit": "Joules"},
+        use={"source": "File", "path": f"{load}", "full": 1000},
+    )
+    await engine.probe([board])
+    run = wanting({"board": 2}, "trap 'exit 0' TERM; while :; do sleep 0.1; done")
+    await engine.submit(run)
+    assert (await sampled(engine, run.id, 0)).device_use == 0.25
+    counter.write_text("1040.5\n")
+    load.write_text("1000\n")
+    seen = await sampled(engine, run.id, 40.5)  # it has stayed there for some looks
+    assert (seen.device_use, seen.estimated) == (1.0, False)
+    assert (folder / "who").read_text().strip() == str(ACCOUNT.uid if IS_ROOT else os.getuid())
+    counter.write_text("1042\n")
+    await engine.cancel(run.id, grace=60)
+    usage = (await wait_ended(engine, run.id)).usage
+    assert usage is not None
+    assert (usage.energy_joules, usage.energy_source) == (42.0, "command"), "it is read once more at the end"
+    assert engine._layout.run(run.id).sampling_log.read_text() == ""
+
+
+async def test_a_meter_that_cannot_be_read_leaves_the_estimate(make_engine: MakeEngine) -> None:
+    engine = await make_engine(devices=(DeclaredDevices("board", 1),))
+    meter = {"source": "Command", "command": ["no-such-program"]}
+    await engine.probe([device_class("board", power={"busyWatts": 5}, meter=meter, use={"source": "NVML"})])
+    run = wanting({"board": 1})
+    await engine.submit(run)
+    seen = await sampled(engine, run.id)
+    assert seen.estimated
+    assert seen.device_use is None
+    await engine.cancel(run.id, grace=0)
+    usage = (await wait_ended(engine, run.id)).usage
+    assert usage is not None
+    assert usage.energy_source == "estimated"
+    said = engine._layout.run(run.id).sampling_log.read_text().splitlines()
+    assert [line.split(":")[0] for line in said] == ["Command meter of board", "NVML for the use of devices"]
+    assert await whole_log(engine, run.id) == b""
+
+
+async def sampled(engine: LocalEngine, run_id: str, joules: float | None = None) -> Sample:
+    """The newest sample, once it has so many joules."""
+    async with asyncio.timeout(90):
+        while True:
+            samples, _ = parse(await engine.read_samples(run_id, 0, 65536))
+            if samples and joules in (None, samples[-1].joules):
+                return samples[-1]
+            await asyncio.sleep(0.05)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from isthmus.engines.local import cgroups
+from isthmus.engines.local.meter_process import MeterProcess
 from isthmus.engines.local.usage import Boards, UsageMeter, processes_usage
 from isthmus.engines.metering import Power, RaplMeter
 from isthmus.engines.sampling import MAX_BYTES, append
@@ -60,6 +61,20 @@ def test_energy_is_measured_where_there_is_a_meter(tmp_path: Path) -> None:
         cgroups.Group(), RaplMeter(tmp_path / "none"), power={"x": Power(1, 5)}, devices={"x": ["0", "1"]}, cpus=1
     ).read(3.0, log)
     assert (estimated.joules, estimated.estimated) == (30.0, True)
+
+
+def test_a_meter_that_looks_when_it_likes_gives_a_steady_power(tmp_path: Path) -> None:
+    script = "echo 1000 400 0 -; echo nonsense; echo 2000 400 5000000 -; read -r line"
+    plan = {"script": script, "sources": [("board", "Command"), ("cpu", "RAPL")], "env": {}, "identity": None}
+    process = MeterProcess(plan, tmp_path / "record")
+    eventually(lambda: process.look() or process.seen.at == 2)
+    assert (process.told, process.seen.use) == (True, 0.4)
+    assert process.joules() == {"board": ("Command", 5.0)}
+    assert process.joules(2.5) == {"board": ("Command", 7.5)}
+    assert process.joules(99.0) == {"board": ("Command", 15.0)}, "not for ever"
+    assert process.joules(1.0) == {"board": ("Command", 5.0)}
+    process.finish()
+    os.waitpid(process.pid, 0)
 
 
 def test_a_journal_has_an_end_and_a_full_disk_costs_no_run(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def test_all_of_them_on_one_server(server: ServerProcess) -> None:
     assert (pi["phase"], pi["outputs"]["count"]) == ("Succeeded", 1)
     assert server.finished("sweep")["array"]["succeeded"] == 10
     assert server.output("after-sweep", query="?follow=true") == "all ten are done\n"
+    assert server.finished("report")["phase"] == "Succeeded"
+    assert server.output("report") == "55\n"
     assert server.finished("only-in-italy")["site"] == "corner"
     tenants = eventually(lambda: server.request("/apis/isthmus.dev/v1/tenants/vision-lab")["status"].get("uidNumber"))
     assert tenants >= 200_000

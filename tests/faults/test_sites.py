@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.engines.base import Run
+from isthmus.engines.base import Run, RunUsage
 from isthmus.resources.kinds import SITE
 from isthmus.store.base import Key
 from isthmus.testing.fake_engine import Outcome
@@ -204,3 +204,31 @@ def _sites() -> Any:
     from isthmus.store.base import Query
 
     return Query(SITE)
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_what_a_site_learns_after_the_end_is_put_right(
+    plane: Any, on_virtual_time: RunOnVirtualTime, exit_code: int
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = lambda _: Outcome(exit_code=exit_code)
+            await it.submit("job")
+            before = await it.ended("job")
+            it.machine.correct(before.run_id, RunUsage(elapsed_seconds=2, cpu_seconds=1, energy_joules=7))
+
+            async def corrected() -> Any:
+                job = await it.job("job")
+                return job if job.status.usage.energy_joules == 7 else None
+
+            after = await it.until(corrected)
+            assert (after.status.usage.elapsed_seconds, after.status.usage.cpu_seconds) == (2, 1)
+            same = {"usage": None}
+            assert after.status.model_copy(update=same) == before.status.model_copy(update=same)
+            written = len(it.store.updates)
+            it.machine.tell(before.run_id)
+            await asyncio.sleep(600)
+            assert len(it.store.updates) == written, "what is no news is not written"
+            assert it.machine.starts[before.run_id] == 1
+
+    on_virtual_time(story())

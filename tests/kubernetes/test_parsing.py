@@ -192,3 +192,15 @@ def test_what_pods_use_as_nodes_and_the_metrics_api_tell() -> None:
     later = sampling.Sampled(seen.at.timestamp() - 10, 5.0, 1)
     assert sampling._cpu_seconds(seen, later, 0.0) == pytest.approx(25.0)
     assert sampling._cpu_seconds(seen, None, seen.at.timestamp() - 3) == pytest.approx(6.0)
+
+
+def test_what_others_ask_for_is_added_up() -> None:
+    def asks(**requests: str) -> dict[str, Any]:
+        return {"resources": {"requests": requests}}
+
+    devices = {"gpu": KubernetesDevice(resource="x/gpu"), "rack": KubernetesDevice(nodeLabels={"a": "b"})}
+    two = {"containers": [asks(cpu="500m", memory="1Gi"), asks(cpu="1"), {}], "initContainers": [asks(cpu="250m")]}
+    odd = {"containers": [asks(cpu="100000u", memory="128Mi", **{"x/gpu": "2"})], "initContainers": [asks(cpu="2")]}
+    found = inventories.requested([{"spec": two}, {"spec": odd}], devices)
+    assert (found.cpus, found.memory_bytes, found.devices) == (3.5, 2**30 + 2**27, {"gpu": 2})
+    assert inventories.requested([], devices).cpus == 0

@@ -115,3 +115,12 @@ async def test_a_handshake_that_is_given_up_leaves_no_connection() -> None:
         await asyncio.gather(asking, return_exceptions=True)
     server.close()
     await server.wait_closed()
+
+
+def test_requests_are_counted_by_what_they_ask() -> None:
+    client = KubernetesClient(Access("https://nowhere", ssl.create_default_context()), 1)
+    base = "/api/v1/namespaces/isthmus/pods"
+    for method, path in (("POST", base), ("GET", f"{base}/x/log"), ("DELETE", f"{base}/x"), ("GET", "/api/v1/nodes")):
+        client.count(method, path)
+    client.count("POST", "/apis/batch/v1/namespaces/isthmus/jobs")
+    assert set(client.asked) == {"POST pods", "GET pods/log", "DELETE pods", "GET nodes", "POST jobs"}

@@ -41,6 +41,7 @@ WRONG: list[tuple[Kind, dict[str, Any]]] = [
     (SITE, {"driver": "slurm"}),
     (SITE, {"driver": "slurm", "slurm": {"folder": "not/absolute"}}),
     (SITE, {"driver": "slurm", "slurm": {"folder": "/x", "accounts": [{"tenant": "*", "user": "root"}]}}),
+    (SITE, {"driver": "local", "exposeNodes": True}),
     (SITE, {"driver": "local", "devices": [{"class": "gpu", "paths": ["/etc/passwd"]}]}),
     (TENANT, {"localAccount": {"user": "root"}}),
     (TENANT, {"members": [{"user": "ada", "role": "king"}]}),
@@ -122,6 +123,7 @@ def test_newer_servers_are_told_more() -> None:
         (SITE, {"driver": "slurm"}),
         (SITE, {"driver": "slurm", "slurm": {"folder": "/x", "transport": "SSH"}}),
         (SITE, {"driver": "slurm", "slurm": {"folder": "/x", "transport": "REST"}}),
+        (SITE, {"driver": "kubernetes", "exposeNodes": True}),
     ],
 )
 def test_rules_say_the_sentence_of_the_model(kind: Kind, spec: dict[str, Any]) -> None:

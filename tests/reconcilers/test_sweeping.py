@@ -33,6 +33,7 @@ async def test_only_what_no_job_names_and_nobody_used_lately_is_removed(tmp_path
     await blobs.open()
     sent, sent_file = await tree_of(blobs, tmp_path, "sent")
     left, left_file = await tree_of(blobs, tmp_path, "left")
+    taken, taken_file = await tree_of(blobs, tmp_path, "taken of another")
     unused, unused_file = await tree_of(blobs, tmp_path, "unused")
     asked, asked_file = await tree_of(blobs, tmp_path, "asked for again")
     job: dict[str, Any] = {
@@ -42,6 +43,7 @@ async def test_only_what_no_job_names_and_nobody_used_lately_is_removed(tmp_path
     }
     made = validate(JOB, job)
     made["status"]["outputs"] = {"tree": left, "bytes": 4, "count": 1}
+    made["status"]["dependencies"] = [{"job": "k", "uid": "u", "satisfied": True, "tree": taken}]
     await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": "t"}}))
     await store.create(JOB, made)
     for path in (tmp_path / "files" / "t").rglob("*"):
@@ -52,7 +54,7 @@ async def test_only_what_no_job_names_and_nobody_used_lately_is_removed(tmp_path
     for informer in (jobs, tenants):
         await informer._list()
     assert await Sweeper(jobs, Informer(store, EXPERIMENT), tenants, blobs, Sole()).sweep() == 2
-    assert await blobs.missing("t", [sent, sent_file, left, left_file, asked, asked_file]) == []
+    assert await blobs.missing("t", [sent, sent_file, left, left_file, taken, taken_file, asked, asked_file]) == []
     assert set(await blobs.missing("t", [unused, unused_file])) == {unused, unused_file}
     await store.close()
 

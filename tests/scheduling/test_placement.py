@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +99,37 @@ def test_a_site_with_a_queue_takes_more_than_it_has_room_for_but_only_after_free
     sites = [site("hpc", cpus=1, queues=True), site("here", cpus=2)]
     chosen = [a.site for a in plan(book, sites, {}).assignments]
     assert sorted(chosen) == ["here", "here", "hpc", "hpc"]
+
+
+def test_it_is_told_why_a_job_went_there_and_nowhere_else() -> None:
+    hpc, cloud = site("hpc", cpus=4, queues=True), site("cloud", cpus=2, queues=True)
+    busy = replace(hpc, others=Room(3500))
+    far = SiteView("far", {}, Room(64000), closed="it is disabled")
+    [gone] = plan(ledger(Waiting("1", demand(1))), [hpc, cloud], {}).assignments
+    assert (gone.site, gone.why) == ("cloud", "2 of 2 cpus free; hpc: 4 of 4 cpus free")
+    [gone] = plan(ledger(Waiting("1", demand(1))), [busy, cloud, far], {}).assignments
+    taken = "500m of 4 cpus free (3500m taken by work that is not ours)"
+    assert (gone.site, gone.why) == ("cloud", f"2 of 2 cpus free; hpc: {taken}; far: it is disabled")
+    full = ledger(Occupying("0", demand(2), "cloud"), Waiting("1", demand(1)))
+    [gone] = plan(full, [busy, cloud], {}).assignments
+    assert gone.site == "hpc"
+    assert gone.why == (
+        f"no site has room now; it waits in the queue that is least full, {taken}; cloud: 0 of 2 cpus free"
+    )
+    alone = Demand("t", Room(1000), sites=("hpc",))
+    assert plan(ledger(Waiting("1", alone)), [hpc, cloud], {}).assignments[0].why is None
+
+
+def test_what_one_machine_cannot_hold_and_what_has_no_image_goes_elsewhere() -> None:
+    pair = replace(site("pair", cpus=4, memory=1000, queues=True), machine=Room(2000, 500))
+    bare = replace(site("bare", cpus=8, queues=True), default_image=False)
+    large = demand(3, 600)
+    verdict = plan(ledger(Waiting("1", large)), [pair, bare], {}).verdicts[large]
+    assert "pair: its largest node has 2 cpus, the job asks for 3; its largest node has 500" in verdict.message
+    assert "bare: it has no default image, and the job names none" in verdict.message
+    named = Demand("t", Room(1000), image=True)
+    [gone] = plan(ledger(Waiting("1", named)), [pair, replace(bare, images=True)], {}).assignments
+    assert gone.site == "bare"
 
 
 demands = st.builds(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engines.base import EndReason
+from isthmus.engines.base import EndReason, Observation
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
@@ -41,7 +41,7 @@ async def test_usage_comes_from_the_books(
     script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 2; exit 4"
     run = run_of(script, memory_bytes=200 * 2**20)
     await engine.submit(run)
-    end = await wait_ended(engine, run.id)
+    end = await booked(engine, run.id)
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 4)
     assert end.usage is not None
     assert end.usage.elapsed_seconds is not None
@@ -80,14 +80,45 @@ async def test_books_that_are_behind_or_away_hold_up_no_end(
 @real
 @pytest.mark.anyio
 async def test_a_step_that_failed_is_told_though_its_script_did_not_care(engine: SlurmEngine) -> None:
-    for _ in range(5):  # books that run behind are not waited for long: then it is not told
-        run = run_of("srun sh -c 'exit 5'; exit 0")
+    run = run_of("srun sh -c 'exit 5'; exit 0")
+    await engine.submit(run)
+    end = await booked(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 0)
+    assert end.message == "one of its steps ended with exit code 5"
+
+
+@real
+@pytest.mark.anyio
+async def test_books_that_catch_up_after_the_end_put_right_what_was_told(
+    engine: SlurmEngine, settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def empty(numbers: object, since: object) -> list[Accounted]:
+        return []
+
+    run = run_of("srun sh -c 'exit 5'; exit 0")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._controller, "books", empty)
         await engine.submit(run)
         end = await wait_ended(engine, run.id)
-        assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 0)
-        if end.message:
-            break
+        assert not end.message, "the end does not wait for books that are far behind"
+    news = engine.changes()
+    assert run.id in await anext(news)
+    end = await booked(engine, run.id)
+    async with asyncio.timeout(30):
+        assert await anext(news) == {run.id}, "the correction is told"
+    await news.aclose()
     assert end.message == "one of its steps ended with exit code 5"
+    again = await make_engine(settings)
+    assert await again.observe(run.id) == end, "and kept"
+
+
+async def booked(engine: SlurmEngine, run_id: str) -> Observation:
+    """What is said of a run when the books have caught up with its end."""
+    await wait_ended(engine, run_id)
+    late = engine._settler.late
+    late.pause = min(late.pause, 0.1)
+    await until(lambda: asyncio.sleep(0, not late.awaits(run_id)), "the books to catch up")
+    return await wait_ended(engine, run_id)
 
 
 async def measured(lab: SlurmLab, engine: SlurmEngine, node: str, *scripts: str, cpus: int) -> list[float]:
@@ -106,7 +137,7 @@ async def measured(lab: SlurmLab, engine: SlurmEngine, node: str, *scripts: str,
     await asyncio.sleep(2)
     for run in runs:
         (Path(engine._files.folder(run.id)) / "work" / "go").touch()
-    ends = [await wait_ended(engine, run.id) for run in runs]
+    ends = [await booked(engine, run.id) for run in runs]
     assert all(end.usage is not None and end.usage.energy_source == "engine" for end in ends)
     return [end.usage.energy_joules or 0 for end in ends if end.usage]
 

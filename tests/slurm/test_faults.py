@@ -170,6 +170,33 @@ async def test_a_node_dies_under_a_job(broken: SlurmLab, make_engine: MakeEngine
     assert end.exit_code is None
 
 
+async def test_a_node_dies_under_a_job_that_may_begin_again(broken: SlurmLab, make_engine: MakeEngine) -> None:
+    """Slurm gives it to another node under the same number; it is one run, and not lost."""
+    engine = await make_engine(settings_of(broken))
+    script = 'echo "try ${SLURM_RESTART_COUNT:-0}"; test -n "$SLURM_RESTART_COUNT" && exit 0; exec sleep 1000'
+    run = run_of(script, slurm=SlurmOptions(requeue=True))
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"try 0\n")
+    number = engine._active[run.id].record.job
+    name = broken.call("squeue", "-h", "-j", str(number), "-o", "%N").strip()
+    broken.node(name).crash()
+    broken.call("scontrol", "update", f"nodename={name}", "state=down", "reason=died")
+    # What slurmctld waits for by itself before it begins a requeued job again: minutes.
+    await until(lambda: asyncio.sleep(0.2, _hurried(broken, number)), "slurmctld to queue it again")
+    await wait_log_has(engine, run.id, b"try 1\n")
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code, end.engine_id) == (EndReason.COMPLETED, 0, str(number))
+    assert jobs_of(broken, run.id) == [str(number)]
+
+
+def _hurried(lab: SlurmLab, number: int | None) -> bool:
+    """Whether a job waits again; it is told to begin now."""
+    if lab.call("squeue", "-h", "-j", str(number), "-o", "%T").strip() != "PENDING":
+        return False
+    lab.call("scontrol", "update", f"jobid={number}", "starttime=now")
+    return True
+
+
 class Impostor:
     """A `squeue` that can be told to lie."""
 

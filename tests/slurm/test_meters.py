@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
@@ -9,61 +10,74 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from isthmus.engines.slurm import meters, observing
+from isthmus.engines.metering import Power
+from isthmus.engines.meters import Metering
+from isthmus.engines.slurm import observing, sampler
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
 from isthmus.engines.slurm.observing import Evidence, Word
 from isthmus.engines.slurm.records import Record
+from isthmus.engines.slurm.sampler import Guess, guess
 from isthmus.lab.slurm.cluster import SlurmLab
-from isthmus.resources.deviceclasses import DeviceClass, Meter
+from isthmus.resources.deviceclasses import DeviceClass, Meter, Use
+from isthmus.telemetry.journals import Sample, parse
 from isthmus.testing.engines import wait_ended, wait_log_has
 from isthmus.testing.servers import eventually
 
 from .test_exactly_once import run_of
+from .test_sampling import ticks
 
 DONE = SlurmJob(7, ("COMPLETED",), started_at=datetime(2026, 1, 1, tzinfo=UTC))
 RAPL = Meter(source="RAPL")
 
 
 class Measurement:
-    """Meters that run in a shell of their own until they are told to stop."""
+    """The sampler beside a program, until it is told to stop."""
 
-    def __init__(self, folder: Path, meter: Meter, path: str = "") -> None:
+    def __init__(self, folder: Path, wanted: Metering, guessed: Guess | None = None, path: str = "") -> None:
         folder.mkdir()
-        self._folder, self._meter = folder, meter
-        script = f"run={folder}\n{meters.begin([meter], str(folder.parent / 'sys'))}read -r line\n{meters.end([meter])}"
-        script += f"{{\n:\n{meters.tell([meter])}}} >{folder}/word\n"
-        env = {"PATH": f"{path}:{os.environ['PATH']}"}
-        self._process = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE, env=env)
+        self.folder = folder
+        (folder / "sample").write_text(sampler.script(wanted, guessed, str(folder.parent / "sys")))
+        self.program = subprocess.Popen(["sleep", "1000"])
+        env = {"PATH": f"{path}:{os.environ['PATH']}", "SLURM_CPUS_ON_NODE": "100000"}
+        words = ["/bin/sh", str(folder / "sample"), str(folder), str(self.program.pid)]
+        with (folder / "record").open("w") as record:
+            self.process = subprocess.Popen(words, stderr=record, env=env)
 
-    def begun(self) -> bool:
-        return (self._folder / ".meter0").exists()
+    def samples(self) -> list[Sample]:
+        try:
+            return parse((self.folder / "samples").read_bytes())[0]
+        except FileNotFoundError:
+            return []
 
-    def stop(self) -> float | None:
-        """Joules."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.close()
-        assert self._process.wait(30) in (0, 1)
-        said = (self._folder / "word").read_text().split()
-        if not said:
-            return None
-        assert said[0] == f"meter={self._meter.source}"
-        return int(said[1]) / 1e6
+    def record(self) -> list[str]:
+        """What the sampler itself had to say."""
+        return (self.folder / "record").read_text().splitlines()
+
+    def stop(self) -> dict[str, float]:
+        """Joules by source."""
+        self.process.terminate()
+        assert self.process.wait(60) == 0
+        said = [line.removeprefix("meter=").split() for line in (self.folder / ".meters").read_text().splitlines()]
+        return {source: int(micro) / 1e6 for source, micro in said}
 
 
 @contextmanager
-def measuring(folder: Path, meter: Meter, path: str = "") -> Iterator[Measurement]:
-    measurement = Measurement(folder, meter, path)
+def measuring(folder: Path, *meters: Meter, use: Use | None = None, **more: Any) -> Iterator[Measurement]:
+    """A measurement that has looked at least once."""
+    wanted = Metering(tuple(("board", meter) for meter in meters), (use,) if use else ())
+    measurement = Measurement(folder, wanted, **more)
     try:
-        eventually(measurement.begun)
+        eventually(measurement.samples)
         yield measurement
     finally:
-        measurement._process.kill()
-        measurement._process.wait()
+        for process in (measurement.process, measurement.program):
+            process.kill()
+            process.wait()
 
 
 def write(path: Path, text: object) -> None:
@@ -86,7 +100,7 @@ def test_rapl_adds_packages_and_memory_and_knows_that_counters_wrap(tmp_path: Pa
         package.write_text("1000000\n")  # over its end
         memory.write_text("4000005\n")
         psys.write_text("900000000\n")  # all of it again
-        assert measurement.stop() == pytest.approx(2 + 4, abs=0.001)
+        assert measurement.stop() == {"RAPL": pytest.approx(2 + 4, abs=0.001)}
 
 
 def test_a_jetsons_sensors_are_voltage_times_current_of_one_channel(tmp_path: Path) -> None:
@@ -99,9 +113,7 @@ def test_a_jetsons_sensors_are_voltage_times_current_of_one_channel(tmp_path: Pa
     write(tmp_path / "sys" / "class" / "hwmon" / "hwmon0" / "name", "k10temp")
     began = time.monotonic()
     with measuring(tmp_path / "run", Meter(source="Hwmon", chip="ina3221", label="VDD_IN")) as measurement:
-        eventually(lambda: (tmp_path / "run" / ".meter0").read_text() != "0\n")
-        joules = measurement.stop()
-    assert joules is not None
+        joules = measurement.stop()["Hwmon"]
     assert 0 < joules <= 10 * (time.monotonic() - began), "10 W, and never more than that"
 
 
@@ -112,37 +124,101 @@ def test_power_sensors_are_added_up(tmp_path: Path) -> None:
     write(chip / "power2_input", 4_000_000)
     began = time.monotonic()
     with measuring(tmp_path / "run", Meter(source="Hwmon")) as measurement:
-        eventually(lambda: (tmp_path / "run" / ".meter0").read_text() != "0\n")
-        joules = measurement.stop()
-    assert joules is not None
+        joules = measurement.stop()["Hwmon"]
     assert 0 < joules <= 7 * (time.monotonic() - began)
 
 
-def test_nvidia_smi_is_asked_for_the_jobs_gpus(tmp_path: Path) -> None:
+def test_nvidia_smi_is_asked_once_for_power_and_use_of_the_jobs_gpus(tmp_path: Path) -> None:
     program = tmp_path / "bin" / "nvidia-smi"
-    write(program, f'#!/bin/sh\necho "$@" >{tmp_path}/asked\necho 100.5\necho 50')
+    write(program, f'#!/bin/sh\necho "$@" >{tmp_path}/asked\necho "100.5, 80"\necho "50, 20"')
     program.chmod(0o755)
     began = time.monotonic()
-    with measuring(tmp_path / "run", Meter(source="NVML"), str(program.parent)) as measurement:
-        eventually(lambda: (tmp_path / "run" / ".meter0").read_text() != "0\n")
-        joules = measurement.stop()
-    assert joules is not None
+    nvml = Use(source="NVML")
+    with measuring(tmp_path / "run", Meter(source="NVML"), use=nvml, path=str(program.parent)) as measurement:
+        joules = measurement.stop()["NVML"]
     assert 0 < joules <= 150.5 * (time.monotonic() - began)
-    assert "--query-gpu=power.draw" in (tmp_path / "asked").read_text()
+    assert measurement.samples()[-1].device_use == 0.5
+    assert "--query-gpu=power.draw,utilization.gpu" in (tmp_path / "asked").read_text()
 
 
 def test_a_command_may_count(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("100.5 J\n")
     with measuring(tmp_path / "run", Meter(source="Command", command=["cat", str(counter)], unit="Joules")) as found:
-        counter.write_text("112.25 J\n")
-        assert found.stop() == pytest.approx(11.75)
+        counter.write_text("1.1225e2 J\n")
+        eventually(lambda: found.samples()[-1].joules == 11.75)
+        assert not found.samples()[-1].estimated
+        counter.write_text("0112.5 J\n")
+        assert found.stop() == {"Command": 12.0}, "it looks once more at the end"
+    assert found.record() == []
 
 
-@pytest.mark.parametrize("meter", [RAPL, Meter(source="Hwmon"), Meter(source="Command", command=["false"])])
-def test_a_meter_that_cannot_be_read_says_nothing(meter: Meter, tmp_path: Path) -> None:
-    measurement = Measurement(tmp_path / "run", meter)
-    assert measurement.stop() is None
+def test_a_jetsons_gpu_tells_its_load_in_a_file(tmp_path: Path) -> None:
+    for number, load in ((0, 750), (1, 250)):
+        write(tmp_path / f"gpu.{number}" / "load", load)
+    use = Use(source="File", path=f"{tmp_path}/gpu.*/load", full=1000)
+    with measuring(tmp_path / "run", use=use) as measurement:
+        assert measurement.samples()[-1].device_use == 0.5
+        assert measurement.samples()[-1].joules is None
+
+
+def test_without_a_meter_that_can_be_read_power_is_estimated(tmp_path: Path) -> None:
+    guessed = guess({"cpu": Power(1, 11), "board": Power(1, 4)}, {"board": 2}, 1500)
+    assert guessed == Guess(9500, 10_000, 1500)
+    with measuring(tmp_path / "run", RAPL, guessed=guessed) as measurement:
+        eventually(lambda: len(measurement.samples()) > 1)
+        assert measurement.stop() == {}
+    first, second = measurement.samples()[:2]
+    assert first.estimated
+    watts = ((second.joules or 0) - (first.joules or 0)) / (second.at - first.at)
+    assert watts == pytest.approx(9.5, rel=0.05)
+
+
+UNREADABLE = [
+    RAPL,
+    Meter(source="Hwmon"),
+    Meter(source="Command", command=["false"]),
+    Meter(source="Command", command=["echo", "none"]),
+    Meter(source="Command", command=["echo", "-5"]),
+    Meter(source="NVML"),
+]
+
+
+@pytest.mark.parametrize("meter", UNREADABLE)
+def test_a_meter_that_cannot_be_read_is_left_out_and_said_once(meter: Meter, tmp_path: Path) -> None:
+    use = Use(source="File", path=f"{tmp_path}/none")
+    with measuring(tmp_path / "run", meter, use=use) as measurement:
+        eventually(lambda: len(measurement.samples()) > 1)
+        assert measurement.stop() == {}
+    assert all(sample.joules is None and sample.device_use is None for sample in measurement.samples())
+    power, busy = measurement.record()
+    assert power.startswith(f"{meter.source} meter of board: ")
+    assert busy == f"File for the use of devices: {tmp_path}/none cannot be read here; its use is left out"
+
+
+def test_a_command_that_costs_much_is_asked_less_often(tmp_path: Path) -> None:
+    """Cpu time is counted: however busy this machine is, looks are so far apart that they cost a hundredth or so."""
+    program = tmp_path / "costly"
+    write(program, "#!/bin/sh\ni=0\nwhile [ $i -lt 30000 ]; do i=$((i + 1)); done\necho x >>$0.count\necho 5")
+    program.chmod(0o755)
+    with measuring(tmp_path / "run", Meter(source="Command", command=[str(program)])) as measurement:
+        eventually(lambda: len(measurement.samples()) > 1, timeout=120)
+        samples = measurement.samples()
+        used = ticks(Path(f"/proc/{measurement.process.pid}")) / os.sysconf("SC_CLK_TCK")
+    between = samples[-1].at - samples[0].at
+    looks = len((tmp_path / "costly.count").read_text().splitlines())
+    assert used / looks < 0.02 * between, f"{used:.2f} s in {looks} looks, {between:.1f} s apart"
+
+
+def test_no_meter_keeps_a_job_from_ending(tmp_path: Path) -> None:
+    hangs = Meter(source="Command", command=["sh", "-c", f"touch {tmp_path}/asked; sleep 1000"])
+    measurement = Measurement(tmp_path / "run", Metering((("board", hangs),)))
+    try:
+        eventually((tmp_path / "asked").exists)
+        assert measurement.stop() == {}
+    finally:
+        measurement.program.kill()
+        measurement.program.wait()
 
 
 def test_a_meter_is_whole_or_refused() -> None:
@@ -152,6 +228,10 @@ def test_a_meter_is_whole_or_refused() -> None:
         Meter(source="RAPL", command=["x"])
     with pytest.raises(ValueError, match="line breaks"):
         Meter(source="Hwmon", chip="a\nb")
+    with pytest.raises(ValueError, match="File needs path"):
+        Use(source="File")
+    with pytest.raises(ValueError, match="pattern"):
+        Use(source="File", path="/sys/$(reboot)")
 
 
 def test_what_counts_a_whole_node_is_shared_and_what_counts_a_device_is_not() -> None:
@@ -163,25 +243,40 @@ def test_what_counts_a_whole_node_is_shared_and_what_counts_a_device_is_not() ->
 
 @pytest.mark.real
 @pytest.mark.anyio
-async def test_a_boards_own_meter_on_the_cluster(lab: SlurmLab, engine: SlurmEngine, tmp_path: Path) -> None:
-    counter = lab.place.shared / f"{tmp_path.name}-counter"
-    counter.write_text("1000\n")
-    counter.chmod(0o644)
-    meter = {"source": "Command", "command": ["cat", str(counter)], "unit": "Joules"}
-    board = DeviceClass.model_validate(
-        {
-            "metadata": {"name": "akida"},
-            "spec": {"power": {"busyWatts": 2}, "slurm": {"gres": "board:akida"}, "meter": meter},
-        }
-    )
-    await engine.probe([board])
+async def test_power_and_use_of_a_board_live_and_at_the_end(lab: SlurmLab, engine: SlurmEngine, tmp_path: Path) -> None:
+    stem = lab.place.shared / tmp_path.name
+    counter, load = stem.with_suffix(".joules"), stem.with_suffix(".load")
+    for file, text in ((counter, "1000"), (load, "250")):
+        write(file, text)
+        file.chmod(0o644)
+    board = {
+        "power": {"busyWatts": 2},
+        "slurm": {"gres": "board:akida"},
+        "meter": {"source": "Command", "command": ["cat", str(counter)], "unit": "Joules"},
+        "use": {"source": "Command", "command": ["cat", str(load)], "full": 1000},
+    }
+    await engine.probe([DeviceClass.model_validate({"metadata": {"name": "akida"}, "spec": board})])
     run = run_of("echo begun; until test -e go; do sleep 0.1; done", devices={"akida": 1})
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"begun\n")
+
+    async def sampled(joules: float) -> Sample:
+        async with asyncio.timeout(90):
+            while True:
+                samples, _ = parse(await engine.read_samples(run.id, 0, 65536))
+                if samples and samples[-1].joules == joules:
+                    return samples[-1]
+                await asyncio.sleep(0.1)
+
+    assert (await sampled(0)).device_use == 0.25
+    write(counter, "1040.5")
+    write(load, "1000")
+    seen = await sampled(40.5)
+    assert (seen.device_use, seen.estimated) == (1.0, False)
+    write(counter, "1042")
     folder = Path(engine._files.folder(run.id))
-    eventually(lambda: (folder / ".meter0").exists())
-    counter.write_text("1042\n")
     (folder / "work" / "go").touch()
     end = await wait_ended(engine, run.id)
     assert end.usage is not None
     assert (end.usage.energy_joules, end.usage.energy_source) == (42.0, "command")
+    assert (folder / "sampling.log").read_text() == ""

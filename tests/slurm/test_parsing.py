@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
-from isthmus.engines.slurm import documents, hostlists, parsing, states
+from isthmus.engines.slurm import calls, commands, documents, hostlists, parsing, states
 from isthmus.engines.slurm.facts import SlurmNode
 from isthmus.engines.slurm.inventories import node_state
+from isthmus.errors import SiteUnavailable
 
 RECORDED = Path(__file__).parent / "recorded"
 HEADING = "F|JOBID|STATE|REASON|USER|PARTITION|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|CPUS|NODES|COMMENT\n"
@@ -164,7 +165,7 @@ def test_hostlists() -> None:
     ],
 )
 def test_states(words: list[str], state: RunState, reason: EndReason | None) -> None:
-    found = states.meaning(words)
+    found = states.meaning(tuple(words))
     assert (found.state, found.reason) == (state, reason)
 
 
@@ -244,3 +245,12 @@ def test_the_newest_version_that_is_known_is_used() -> None:
     assert documents.versions({"paths": newest})[0] == 45, "Slurm 26.05"
     assert documents.versions({"paths": paths}, "slurmdb") == [39]
     assert documents.versions({}) == []
+
+
+def test_an_empty_answer_does_not_mean_that_there_are_no_nodes() -> None:
+    assert commands.ListNodes().read(commands.Done(1, "No nodes in the system\n")) == []
+    assert calls.ListNodes().read(calls.Reply(200, {"nodes": []})) == []
+    with pytest.raises(SiteUnavailable):
+        commands.ListNodes().read(commands.Done(0, ""))
+    with pytest.raises(SiteUnavailable):
+        calls.ListNodes().read(calls.Reply(200, {}))

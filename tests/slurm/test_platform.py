@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from isthmus._kit.crashpoints import VARIABLE
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.registering import manifests
+from isthmus.testing.browsers import chromium, signed_in
 from isthmus.testing.servers import ServerProcess, eventually, running_server
 
 pytestmark = pytest.mark.real
@@ -68,6 +71,48 @@ def test_run_on_a_board_with_files_and_outputs(isthmus: Call, site: str, server:
     assert status["usage"]["energySource"] == "estimated"
     assert status["usage"]["elapsedSeconds"] > 0
     assert status["usage"]["peakMemoryBytes"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_power_and_use_of_a_board_are_seen_while_it_runs(
+    isthmus: Call, site: str, server: ServerProcess, lab: SlurmLab
+) -> None:
+    """By a command on the node, in the terminal and in the console."""
+    load = lab.place.shared / f"{site}-load"
+    load.write_text("400\n")
+    load.chmod(0o644)
+    spec = {
+        "slurm": {"gres": "board:akida"},
+        "meter": {"source": "Command", "command": ["echo", "12.5"]},
+        "use": {"source": "File", "path": str(load), "full": 1000},
+    }
+    board = {"kind": "DeviceClass", "metadata": {"name": "metered-board"}, "spec": spec}
+    server.request("/apis/isthmus.dev/v1/deviceclasses", board)
+    resources = {"devices": [{"class": "metered-board", "count": 1}]}
+    server.submit("metered", "sleep", "600", resources=resources, placement={"sites": [site]})
+    shown = eventually(lambda: _series(isthmus("top", "metered", "--once", "-o", "json").stdout), timeout=90)
+    assert shown["power"]["source"] == "measured"
+    assert shown["power"]["points"][-1][1] == pytest.approx(12.5, rel=0.05)
+    assert shown["device"]["points"][-1][1] == 0.4
+    words = isthmus("top", "metered", "--once").stdout
+    assert re.search(r"power: .*1[23]", words, re.IGNORECASE), words
+    with chromium() as browser:
+        page = signed_in(browser, server.url, server.token)
+        page.goto("/console/jobs/default/metered")
+        plots = page.get_by_role("region", name="While it runs")
+        plots.get_by_role("img", name="Power over time").wait_for()
+        plots.get_by_text(re.compile(r"^12\.\d+ W$")).wait_for()
+        plots.get_by_role("img", name="Device in use over time").wait_for()
+        page.context.close()
+    server.patch("metered", intent="Cancel")
+    assert server.finished("metered")["usage"]["energySource"] == "command"
+    server.request("/apis/isthmus.dev/v1/deviceclasses/metered-board", method="DELETE")
+
+
+def _series(text: str) -> dict[str, Any] | None:
+    """What is measured, once there is power and use."""
+    found = {series["name"]: series for series in json.loads(text or "{}").get("series") or ()}
+    return found if {"power", "device"} <= found.keys() else None
 
 
 def test_a_batch_script_is_honoured(isthmus: Call, site: str, server: ServerProcess, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from isthmus.engines.base import Account, Run
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.telemetry.journals import Sample, first_of, parse, points
 from isthmus.testing.engines import new_run_id, wait_ended
 
@@ -44,6 +45,8 @@ def ticks(process: Path) -> int:
 async def test_a_running_job_is_sampled_for_less_than_a_hundredth_of_a_core(
     engine: SlurmEngine, settings: SlurmSettings
 ) -> None:
+    meter = {"source": "Command", "command": ["echo", "7"]}
+    await engine.probe([DeviceClass.model_validate({"metadata": {"name": "cpu"}, "spec": {"meter": meter}})])
     run = Run(new_run_id(), "t", "busy", ("python3", "-c", BUSY), account=Account("nobody"))
     await engine.submit(run)
 
@@ -56,7 +59,7 @@ async def test_a_running_job_is_sampled_for_less_than_a_hundredth_of_a_core(
                 await asyncio.sleep(0.1)
 
     await sampled(1)
-    mark = f"{settings.folder}/runs/{run.id}/launch/sample".encode()
+    mark = f"{settings.folder}/runs/{run.id}/launch\0sample".encode()
     (sampler,) = processes(mark)
     assert sampler.stat().st_uid == Path(f"{settings.folder}/runs/{run.id}").stat().st_uid != 0
     before = ticks(sampler)
@@ -65,11 +68,12 @@ async def test_a_running_job_is_sampled_for_less_than_a_hundredth_of_a_core(
     assert spent < 0.01, f"{spent:.4f} of a core"
     assert max(sample.memory_bytes or 0 for sample in samples) > 50_000_000
     assert [s.output_bytes for s in samples] == sorted(s.output_bytes or 0 for s in samples)
+    assert not any(sample.estimated or sample.joules is None for sample in samples)
     rates = [point.value for point in points(samples, first_of(None)) if point.name == "cpu"]
     assert max(rates) > 0.05
     await engine.cancel(run.id)
     await wait_ended(engine, run.id)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while processes(mark):
             await asyncio.sleep(0.1)
     rest, _ = parse(await engine.read_samples(run.id, 0, 65536))

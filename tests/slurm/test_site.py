@@ -136,7 +136,7 @@ async def test_why_a_job_that_never_began_failed(lab: SlurmLab, engine: SlurmEng
     try:
         run = run_of("echo x")
         await engine.submit(run)
-        (Path(engine._files.folder(run.id)) / "launch" / "batch").unlink()
+        (Path(engine._files.folder(run.id)) / "launch").unlink()
     finally:
         lab.call("scontrol", "update", "partitionname=all", "state=up")
     end = await wait_ended(engine, run.id)

@@ -40,7 +40,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Exit", ending(job)
     yield "Command", command(job)
     yield "Wants", _wants(spec)
-    yield "Site", str(status.get("site") or "")
+    yield "Site", ", ".join(filter(None, (status.get("site"), status.get("siteMessage"))))
     yield "Engine id", str(status.get("engineId") or "")
     yield "Devices", ", ".join(f"{c}: {' '.join(units)}" for c, units in (status.get("devices") or {}).items())
     if (status.get("progress") or 0) >= 0.005:

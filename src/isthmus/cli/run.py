@@ -26,7 +26,10 @@ def run(
     tasks: Annotated[int | None, typer.Option(help="Tasks.", show_default="1")] = None,
     time: Annotated[str | None, typer.Option("--time", "-t", help="End it after this long: 30m, 1h30m.")] = None,
     site: Annotated[
-        list[str] | None, typer.Option(help="Only at this site, or one of these.", autocompletion=complete_sites)
+        list[str] | None,
+        typer.Option(
+            help="Only at this site, or one of these; any: where there is room.", autocompletion=complete_sites
+        ),
     ] = None,
     where: Annotated[
         str | None, typer.Option(metavar="EXPRESSION", help="Over labels of sites: 'location == IT and price < 2'.")
@@ -41,6 +44,15 @@ def run(
         typer.Option(
             metavar="JOB[:CONDITION]",
             help="Wait for a job: succeeded (default), failed, finished, started.",
+            autocompletion=complete_jobs,
+        ),
+    ] = None,
+    outputs_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="JOB[:DIR]",
+            help="Wait for a job and take its outputs along, into this folder or a folder in it.",
             autocompletion=complete_jobs,
         ),
     ] = None,
@@ -94,6 +106,7 @@ def run(
       isthmus run --detach -o json -- python train.py
       isthmus run --any-device gpu:1,2 --any-device akida --deadline 2h -- python train.py
       isthmus run --after train:succeeded -- python report.py
+      isthmus run --site any --from train -- python report.py    with what train left, wherever there is room
 
     Ctrl-C asks whether to detach or to cancel; twice cancels. Without a terminal it cancels, as does SIGTERM. A
     terminal that closes leaves the job running.
@@ -121,6 +134,7 @@ def run(
         image=image,
         array=array,
         after=tuple(after or ()),
+        outputs_of=tuple(outputs_of or ()),
         retries=retries,
         priority=priority,
         deadline=deadline,

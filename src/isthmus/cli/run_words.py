@@ -30,6 +30,7 @@ class RunOptions(NamedTuple):
     image: str | None = None
     array: str | None = None
     after: tuple[str, ...] = ()
+    outputs_of: tuple[str, ...] = ()
     retries: int | None = None
     priority: int | None = None
     deadline: str | None = None
@@ -67,6 +68,7 @@ FLAGS = {
     "--image": "image",
     "--array": "array",
     "--after": "after",
+    "--from": "outputs_of",
     "--retries": "retries",
     "--priority": "priority",
     "--deadline": "deadline",
@@ -89,7 +91,7 @@ FLAGS = {
     "-o": "output",
 }
 _SWITCHES = frozenset({"no_files", "restartable", "detach", "quiet"})
-_MANY = frozenset({"device", "any_device", "expect", "state", "site", "env", "after", "keep"})
+_MANY = frozenset({"device", "any_device", "expect", "state", "site", "env", "after", "outputs_of", "keep"})
 FORMATS = frozenset({"table", "wide", "json", "yaml", "name"})
 _NUMBERS = frozenset({"nodes", "tasks", "retries", "priority"})
 

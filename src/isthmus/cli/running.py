@@ -22,7 +22,7 @@ from isthmus.errors import Forbidden, Invalid, NotFound
 
 from .failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from .run_words import RunOptions
-from .waiting import in_background
+from .waiting import ANY_SITE, in_background, tell_where, where
 
 _PYTHON = ".py"
 _PYTHON_LINE = "#!/usr/bin/env python3\n"
@@ -36,7 +36,8 @@ def run(options: RunOptions) -> int:
         job = start(client, options)
         if options.detach:
             _write(job, options.output)
-            say(f"follow it with `isthmus logs -f {job.name}`, end it with `isthmus cancel {job.name}`")
+            if not options.quiet:
+                say(f"follow it with `isthmus logs -f {job.name}`, end it with `isthmus cancel {job.name}`")
             return 0
         if options.array or job.object["spec"].get("array"):
             return _Array(client, job, options).follow()
@@ -145,6 +146,7 @@ def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
         time_limit=options.time,
         array=options.array,
         after=options.after,
+        outputs_of=options.outputs_of,
         retries=options.retries,
         priority=options.priority,
         deadline=deadline_of(options.deadline),
@@ -153,7 +155,7 @@ def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
         expect=options.expect,
         restartable=options.restartable,
         state=options.state,
-        sites=options.site,
+        sites=[] if ANY_SITE in options.site else options.site,
         where=options.where,
         separate=not same_place(),
     )
@@ -212,6 +214,7 @@ class _Run:
         self._cursors = [self._cursor(stream) for stream in (("stdout", "stderr") if separate else ("stdout",))]
         self._open = len(self._cursors)
         self._cancelled = 0
+        self._placed = threading.Event()  # whether it was told where, and why there
 
     def _cursor(self, stream: str) -> LogCursor:
         return LogCursor(self._job.namespace, self._job.name, follow=True, stream=stream, attempt=0, pinned=False)
@@ -222,6 +225,9 @@ class _Run:
         for cursor, descriptor in zip(self._cursors, (1, 2), strict=False):
             threading.Thread(target=self._copy, args=(cursor, descriptor), daemon=True).start()
         in_background(self._client, self._job.namespace, self._job.name, self._wants_to_know)
+        if ANY_SITE in self._options.site and not self._options.quiet:
+            words = (self._client, self._job.namespace, self._job.name, self._placed)
+            threading.Thread(target=tell_where, args=words, daemon=True).start()
         while not self._done.is_set():
             try:
                 self._done.wait()
@@ -281,6 +287,9 @@ class _Run:
             self._job.object = dict(final)
         if not self._job.finished:
             self._job.wait()
+        if ANY_SITE in self._options.site and not self._options.quiet and not self._placed.is_set():
+            self._placed.set()
+            say(where(self._job.object))
         return finish(self._client, self._job, self._options)
 
 

@@ -14,6 +14,8 @@ from isthmus.errors import IsthmusError
 
 from .failures import say
 
+ANY_SITE = "any"
+"""What is said in place of a site's name to leave the choice to the platform."""
 WAITING = ("Pending", "Placed", "Queued")
 _MOMENT = 1.0
 # A reason that is a whole statement of its own needs no "waits:" before it.
@@ -49,6 +51,30 @@ def tell_why(client: Client, namespace: str, name: str, wanted: Callable[[], boo
     except IsthmusError as error:
         if wanted():
             say(f"cannot tell why job {name} waits: {error.message}")
+
+
+def where(job: Object) -> str:
+    """`job X runs at Y: …`; empty as long as it has no site."""
+    status = job.get("status") or {}
+    if not status.get("site"):
+        return ""
+    why = f": {status['siteMessage']}" if status.get("siteMessage") else ", the only one that it may use"
+    return f"job {job['metadata']['name']} goes to {status['site']}{why}"
+
+
+def tell_where(client: Client, namespace: str, name: str, told: threading.Event) -> None:
+    """Say which site was chosen, and why, as soon as it is; for those who leave the choice to the platform."""
+    cursor = WatchCursor(JOBS, namespace, None, f"metadata.name={name}")
+    try:
+        for event in client.read_watch(cursor):
+            if told.is_set():
+                return
+            if found := where(event.object):
+                told.set()
+                say(found)
+                return
+    except IsthmusError as error:
+        say(f"cannot tell where job {name} goes: {error.message}")
 
 
 def in_background(client: Client, namespace: str, name: str, wanted: Callable[[], bool]) -> None:

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-import httpx
-
 from isthmus import errors
 
 from . import flows, requests
-from .answers import Answer, check, read
+from .answers import check
+from .async_transport import AsyncTransport
 from .config import cache_home, find_access
 from .experiments import CompareOptions, experiment_manifest
-from .flows import Flow, Pause, Step
+from .flows import Flow, Step
 from .folders import Limits, Notice, Progress, read_folder, tell_left_out
 from .following import Lines, LogCursor, WatchCursor, WatchEvent
 from .handles import JobFacts
@@ -38,12 +36,10 @@ from .jobs import JobOptions, job_manifest, question
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, place_of
 from .requests import Body, Object, Request
-from .transport import NO_TLS, not_trusted
 
 T = TypeVar("T")
 Objects = list[Object]
 HERE = "."
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=32)
 
 
 class AsyncClient:
@@ -66,22 +62,7 @@ class AsyncClient:
 
     def _begin(self, access: Access) -> None:
         self._access, self._namespace = access, access.namespace
-        if not access.url.startswith(("http://", "https://")):
-            raise errors.Misconfigured(
-                f"{access.url!r} is not the address of a server; write it like http://127.0.0.1:7070"
-            )
-        verify: Any = True
-        if access.ca:
-            import ssl
-
-            verify = ssl.create_default_context()
-            verify.load_verify_locations(cadata=access.ca.decode())
-        self._http = httpx.AsyncClient(
-            base_url=access.url.rstrip("/"),
-            headers=requests.headers_of(access),
-            transport=httpx.AsyncHTTPTransport(verify=verify, limits=_LIMITS, socket_options=_socket_options()),
-            trust_env=False,
-        )
+        self._transport = AsyncTransport(access)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -93,7 +74,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        await self._http.aclose()
+        await self._transport.close()
 
     @property
     def url(self) -> str:
@@ -202,9 +183,9 @@ class AsyncClient:
             try:
                 if cursor.follow and cursor.attempt is None:
                     cursor.seen(await self.get("jobs", cursor.name, namespace=cursor.namespace))
-                async with self._open(cursor.request()) as stream:
+                async with self._transport.open(cursor.request()) as stream:
                     cursor.opened(stream.headers)
-                    async for chunk in _chunks(stream, self.url):
+                    async for chunk in self._transport.chunks(stream):
                         cursor.advanced(len(chunk))
                         yield chunk
                 if not cursor.follow or cursor.ended(await self.get("jobs", cursor.name, namespace=cursor.namespace)):
@@ -278,8 +259,8 @@ class AsyncClient:
         written: list[str] = []
         for part in await self._drive(flows.parts(home, name)):
             with TemporaryFile() as file:
-                async with self._open(requests.outputs_archive(home, part.job)) as stream:
-                    async for chunk in _chunks(stream, self.url):
+                async with self._transport.open(requests.outputs_archive(home, part.job)) as stream:
+                    async for chunk in self._transport.chunks(stream):
                         await asyncio.to_thread(file.write, chunk)
                 file.seek(0)
                 written += await asyncio.to_thread(unpack, file, Path(folder), part.below)
@@ -420,8 +401,8 @@ class AsyncClient:
 
     async def _watch_once(self, cursor: WatchCursor, end: float | None) -> AsyncIterator[WatchEvent]:
         lines = Lines()
-        async with self._open(cursor.request()) as stream:
-            chunks = aiter(_chunks(stream, self.url))
+        async with self._transport.open(cursor.request()) as stream:
+            chunks = aiter(self._transport.chunks(stream))
             while True:
                 async with asyncio.timeout_at(end):
                     chunk = await anext(chunks, b"")
@@ -467,7 +448,7 @@ class AsyncClient:
             step: Step = next(flow)
             while True:
                 try:
-                    answer = await self._perform(step)
+                    answer = await self._transport.perform(step)
                 except errors.IsthmusError as error:
                     step = flow.throw(error)
                 else:
@@ -475,50 +456,6 @@ class AsyncClient:
         except StopIteration as end:
             value: T = end.value
             return value
-
-    async def _perform(self, step: Step) -> Any:
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            return None
-        async with self._exchange(step, step.patience) as response:
-            try:
-                body = await response.aread()
-            except httpx.HTTPError as error:
-                raise _lost(self.url, error) from None
-            return Answer(response.status_code, response.headers, body)
-
-    @asynccontextmanager
-    async def _open(self, request: Request) -> AsyncIterator[httpx.Response]:
-        async with self._exchange(request, None) as response:
-            if response.status_code >= 300:
-                read(Answer(response.status_code, response.headers, await response.aread()))
-            yield response
-
-    @asynccontextmanager
-    async def _exchange(self, request: Request, patience: float | None) -> AsyncIterator[httpx.Response]:
-        built = self._build(request, patience)
-        try:
-            response = await self._http.send(built, stream=True)
-        except httpx.HTTPError as error:
-            raise _lost(self.url, error) from None
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    def _build(self, request: Request, patience: float | None) -> httpx.Request:
-        content: Any = request.body
-        headers = {} if request.body is None else {"Content-Type": request.content_type}
-        if isinstance(request.body, Body):
-            headers["Content-Length"] = str(request.body.length)
-            content = _in_threads(request.body.chunks())
-        return self._http.build_request(
-            request.method,
-            request.target,
-            content=content,
-            headers=headers,
-            timeout=httpx.Timeout(patience, connect=10.0),
-        )
 
 
 class AsyncJobHandle(JobFacts):
@@ -565,40 +502,3 @@ class AsyncJobHandle(JobFacts):
     async def read_output(self, path: str) -> bytes:
         """One file that it left."""
         return await self._client.read_output(self.name, path, namespace=self.namespace)
-
-
-async def _in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """A body read from files, without holding up the event loop."""
-    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-        yield chunk
-
-
-async def _chunks(response: httpx.Response, url: str) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response.aiter_raw():
-            yield chunk
-    except httpx.HTTPError as error:
-        raise _lost(url, error) from None
-
-
-def _lost(url: str, error: httpx.HTTPError) -> errors.Unavailable:
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return errors.Unreachable(f"{url} cannot be reached: {not_trusted('certificate verify failed')}")
-    if isinstance(error, httpx.ConnectError) and "[SSL" in str(error):
-        return errors.Unreachable(f"{url} cannot be reached: {NO_TLS}")
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return errors.Unreachable(
-            f"{url} cannot be reached: {str(error) or 'no answer in time'}; "
-            "is the server running, and the address right?"
-        )
-    return errors.Unavailable(f"{url} stopped answering: {str(error) or type(error).__name__}")
-
-
-def _socket_options() -> list[tuple[int, int, int]]:
-    import socket
-
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options

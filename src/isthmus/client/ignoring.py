@@ -11,6 +11,8 @@ Caches and virtual environments are of no use elsewhere and are left out too, un
 from __future__ import annotations
 
 import os
+import posixpath
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,3 +78,50 @@ def _lines(path: str) -> list[str]:
             return file.read().splitlines()
     except (FileNotFoundError, IsADirectoryError):
         return []
+
+
+def sort_out(paths: Iterable[str], texts: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The files of a folder that are sent and those that are left out, given what is in its ignore files. Pure.
+
+    For whoever has no folder on a disk: all paths are relative to it, `texts` are the ignore files by their path.
+    A folder that is left out is named once, with a slash, and nothing below it is looked at.
+    """
+    from pathspec import GitIgnoreSpec
+
+    specs: dict[str, tuple[GitIgnoreSpec, ...]] = {}
+    for name in IGNORE_FILES:
+        for path, text in texts.items():
+            if posixpath.basename(path) == name:
+                folder = posixpath.dirname(path)
+                specs[folder] = (*specs.get(folder, ()), GitIgnoreSpec.from_lines(text.splitlines()))
+    found = list(paths)
+    environments = {posixpath.dirname(path) for path in found if posixpath.basename(path) == ENVIRONMENT_FILE} - {""}
+    verdicts: dict[str, Rules | str | None] = {"": Rules("/", specs.get("", ()), None)}
+
+    def rules_of(folder: str) -> Rules | str | None:
+        """The rules that hold in a folder; or the folder above it that is left out."""
+        if folder not in verdicts:
+            above = rules_of(posixpath.dirname(folder))
+            if isinstance(above, str):
+                verdicts[folder] = above
+            else:
+                verdict = above.verdict(f"/{folder}", folder=True) if above else None
+                unasked = posixpath.basename(folder) in CACHES or folder in environments
+                if posixpath.basename(folder) in NEVER or verdict or (verdict is None and unasked):
+                    verdicts[folder] = f"{folder}/"
+                else:
+                    own = specs.get(folder, ())
+                    verdicts[folder] = Rules(f"/{folder}/", own, above) if own else above
+        return verdicts[folder]
+
+    sent: list[str] = []
+    left_out: dict[str, None] = {}
+    for path in found:
+        rules = rules_of(posixpath.dirname(path))
+        if isinstance(rules, str):
+            left_out[rules] = None
+        elif posixpath.basename(path) in NEVER or (rules and rules.verdict(f"/{path}", folder=False)):
+            left_out[path] = None
+        else:
+            sent.append(path)
+    return sent, sorted(left_out)

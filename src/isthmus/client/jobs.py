@@ -41,6 +41,8 @@ class JobOptions(TypedDict, total=False):
     """`0-9`, or `0-9%3` for at most three at once."""
     after: Sequence[str]
     """Jobs to wait for: `train`, or `train:finished`."""
+    outputs_of: Sequence[str]
+    """Jobs to wait for, whose outputs are taken along: `train`, or `train:model` for a folder of their own."""
     retries: int | None
     priority: int | None
     deadline: str | None
@@ -80,7 +82,7 @@ def job_manifest(
     spec["streams"] = "Separate" if options.get("separate") else None
     spec["resources"] = _resources(options)
     spec["array"] = _array(options.get("array"))
-    spec["dependencies"] = [_dependency(text) for text in options.get("after") or ()]
+    spec["dependencies"] = _dependencies(options.get("after") or (), options.get("outputs_of") or ())
     spec["retries"] = {"limit": options["retries"]} if options.get("retries") else None
     spec["priority"] = options.get("priority")
     spec["deadline"] = options.get("deadline")
@@ -180,6 +182,17 @@ def _array(text: str | None) -> Object | None:
     if percent and not limit.isdigit():
         raise Invalid(f"array {text!r} cannot be read; write 0-9, or 0-9%3 for at most three at once")
     return _set({"indices": indices, "limit": int(limit) if limit else None})
+
+
+def _dependencies(after: Sequence[str], outputs_of: Sequence[str]) -> list[Object]:
+    found = [_dependency(text) for text in after]
+    for text in outputs_of:
+        job, _, folder = text.partition(":")
+        waits = next((dependency for dependency in found if dependency["job"] == job), None)
+        if waits is None:
+            found.append(waits := {"job": job, "condition": "Succeeded"})
+        waits["outputsInto"] = folder or "."
+    return found
 
 
 def _dependency(text: str) -> Object:

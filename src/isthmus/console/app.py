@@ -21,7 +21,7 @@ from isthmus.api.responses import error_response, status_of
 from isthmus.errors import IsthmusError, Unauthenticated
 
 from .live import Live
-from .pages import assets, experiments, job, jobs, overview, signing, sites, streams, submit, tenants
+from .pages import assets, experiments, job, jobs, overview, signing, sites, streams, submit, tenants, uploads
 from .rendering import HEADERS, page, render
 from .sessions import Sessions
 from .visits import BASE, Parts, Visit
@@ -49,7 +49,7 @@ class Console:
         self._parts = Parts(context, api, Sessions(key), Live(context.store))
         found = [
             one
-            for part in (assets, signing, overview, jobs, job, experiments, submit, sites, tenants, streams)
+            for part in (assets, signing, overview, jobs, job, experiments, submit, uploads, sites, tenants, streams)
             for one in part.PAGES
         ]
         self._router = Router(

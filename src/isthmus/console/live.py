@@ -21,10 +21,10 @@ from isthmus._kit.ids import suffix
 from isthmus.api.streams import KEEP_ALIVE, KEEP_ALIVE_SECONDS, event
 from isthmus.errors import IsthmusError
 from isthmus.identity.feeding import Feed
-from isthmus.resources.kinds import JOB, KINDS, Kind
+from isthmus.resources.kinds import EXPERIMENT, JOB, KINDS, Kind
 from isthmus.store.base import Key, Query, Store
 
-from .index import JobIndex
+from .index import Index, JobIndex, experiment_row
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ AT_ONCE = 4
 REMEMBERED = 2000
 """Changes that are kept, to tell a page what happened since it was made."""
 _PAUSE = 1.0
-WATCHED = tuple(kind for kind in KINDS.values() if kind.served and kind is not JOB)
+WATCHED = tuple(kind for kind in KINDS.values() if kind.served and kind not in (JOB, EXPERIMENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,11 @@ class Live:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.jobs = JobIndex(self._tell)
-        self._feed = Feed(store, JOB, self.jobs.replace, self.jobs.change)
+        self.experiments = Index(self._tell, experiment_row)
+        self._feeds = (
+            Feed(store, JOB, self.jobs.replace, self.jobs.change),
+            Feed(store, EXPERIMENT, self.experiments.replace, self.experiments.change),
+        )
         self._listeners: set[_Listener] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
@@ -85,7 +89,7 @@ class Live:
             return
         async with self._starting:
             if not self._tasks:
-                await self._feed.start()
+                await asyncio.gather(*(feed.start() for feed in self._feeds))
                 self._tasks = [
                     asyncio.create_task(self._follow(kind), name=f"console follows {kind.plural}") for kind in WATCHED
                 ]
@@ -95,7 +99,8 @@ class Live:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._feed.close()
+        for feed in self._feeds:
+            await feed.close()
 
     async def events(self, topics: tuple[Topic, ...], mark: str = "") -> AsyncGenerator[bytes, None]:
         """The stream of one page."""

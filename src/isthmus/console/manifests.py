@@ -26,6 +26,7 @@ FIELDS = (
     "spec.script",
     "spec.image",
     "spec.env",
+    "spec.files",
     "spec.outputs",
     "spec.resources.cpus",
     "spec.resources.memory",
@@ -42,6 +43,7 @@ FIELDS = (
 )
 _TEXTS = (
     "spec.image",
+    "spec.files.tree",
     "spec.resources.cpus",
     "spec.resources.memory",
     "spec.resources.timeLimit",

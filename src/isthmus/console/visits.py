@@ -93,7 +93,6 @@ class Visit:
 
     async def form(self, word: str | None = None) -> dict[str, str]:
         """The fields of a form of ours; raises Forbidden if another page may have made it."""
-        self._check_origin()
         body = await read_body(self.request, self.parts.context.limits.body_bytes)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
@@ -103,18 +102,19 @@ class Visit:
         fields: dict[str, str] = {}
         for name, value in pairs:
             fields[name] = f"{fields[name]}\n{value}" if name in fields else value
-        mine = self.session.word if word is None else word
-        code = fields.pop("csrf", "") or self.request.headers.get("x-csrf", "")
-        if not self.parts.sessions.right_code(mine, code):
-            raise Forbidden("this form is too old, or was not made by this console; go back, reload and send it again")
+        self.check_ours(self.session.word if word is None else word, fields.pop("csrf", ""))
         return fields
 
-    def _check_origin(self) -> None:
+    def check_ours(self, word: str | None = None, code: str = "") -> None:
+        """Refuse what a page of another site may have sent; a script of ours names the code in a header."""
         site = self.request.headers.get("sec-fetch-site", "same-origin")
         origin = self.request.headers.get("origin")
         foreign = origin is not None and urlsplit(origin).netloc != self.request.headers.get("host", "")
         if foreign or site not in ("same-origin", "none"):
             raise Forbidden("the form was sent by a page of another site; open the console itself")
+        mine = self.session.word if word is None else word
+        if not self.parts.sessions.right_code(mine, code or self.request.headers.get("x-csrf", "")):
+            raise Forbidden("this form is too old, or was not made by this console; go back, reload and send it again")
 
     # Cookies
 

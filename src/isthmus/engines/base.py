@@ -171,6 +171,8 @@ class Capabilities:
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False
     """Lets a run wait for others in its own queue, and keeps its place there."""
+    corrects: bool = False
+    """Tells of a run again after its end, when it has learned more of what the run used."""
     samples: bool = False
     """Writes down what a run uses while it runs: `read_samples` has something to read."""
 
@@ -181,6 +183,8 @@ class Inventory:
 
     version: str = ""
     capacity: Capacity = field(default_factory=Capacity)
+    others: Capacity | None = None
+    """Taken by work that is not ours; None: not known."""
     nodes: tuple[SiteNode, ...] = ()
     queues: tuple[SiteQueue, ...] = ()
     features: Mapping[str, str] = field(default_factory=dict)

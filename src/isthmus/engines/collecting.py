@@ -7,6 +7,7 @@ file of the job's own account; and what is handed on is the very file that was l
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fnmatch
@@ -19,6 +20,8 @@ from pathlib import Path
 
 from isthmus.errors import Invalid
 from isthmus.resources.trees import check_link
+
+from .base import FileSink
 
 MAX_DEPTH = 100
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -129,6 +132,33 @@ def _open_top(path: Path) -> int:
     except PermissionError:
         path.chmod(0o700)
         return os.open(path, _FOLDER)
+
+
+async def collect(work: Path, owner: int, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
+    """Keep what matches, up to so many bytes; a sentence for each match that was not kept. Raises OSError."""
+    skipped: list[str] = []
+    left = limit
+    for match in await asyncio.to_thread(find_matches, work, patterns, owner):
+        if match.skipped is not None:
+            skipped.append(match.skipped)
+        elif match.link is not None:
+            await sink.add_link(match.path, match.link)
+        else:
+            try:
+                fd, info = open_plain(work, match.path, owner)
+            except OSError as error:
+                skipped.append(f"{match.path} was not kept: {error.strerror}.")
+                continue
+            try:
+                if info.st_size > left:
+                    skipped.append(f"{match.path} was not kept: with it the run's outputs exceed {limit} bytes.")
+                    continue
+                # By descriptor: the file that was looked at, whatever its name stands for by now.
+                await sink.add(match.path, fd, info.st_mode & 0o777)
+                left -= info.st_size
+            finally:
+                os.close(fd)
+    return skipped
 
 
 def open_plain(work: Path, path: str, owner: int) -> tuple[int, os.stat_result]:

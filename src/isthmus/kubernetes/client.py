@@ -18,6 +18,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
@@ -62,8 +63,13 @@ class KubernetesClient:
             trust_env=False,
             headers={"User-Agent": "isthmus", "Accept": "application/json"},
         )
-        self.requests = 0
-        """Made so far, streams and programs in pods included."""
+        self.asked: Counter[str] = Counter()
+        """What was asked so far, and how often, streams and programs in pods included: `POST pods`, `GET pods/log`."""
+
+    def count(self, method: str, path: str) -> None:
+        """Note a request."""
+        parts = path.split("/namespaces/")[-1].split("/")[1:] if "/namespaces/" in path else path.split("/")[-1:]
+        self.asked[f"{method} {'/'.join(parts[::2])}"] += 1
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,10 +94,10 @@ class KubernetesClient:
             raise self._away(error, "try again") from error
         return self._content(answer, what or path)
 
-    async def list_all(self, path: str, selector: str) -> tuple[list[Any], str]:
+    async def list_all(self, path: str, selector: str, fields: str = "") -> tuple[list[Any], str]:
         """All objects, page by page, and the version that the list is of."""
         items: list[Any] = []
-        params: dict[str, str | int] = {"labelSelector": selector, "limit": PAGE}
+        params: dict[str, str | int] = {"labelSelector": selector, "fieldSelector": fields, "limit": PAGE}
         while True:
             page = await self.get(path, "", params)
             items += page["items"]
@@ -190,7 +196,7 @@ class KubernetesClient:
                 extensions={"trace": Handshake()},
             )  # fmt: skip
             async with self._slots:
-                self.requests += 1
+                self.count("WATCH" if params and "watch" in params else method, path)
                 answer = await self._http.send(request, stream=stream is not None)
             pause = _pause(answer, method)
             if pause is None or time.monotonic() + pause > deadline:

@@ -53,6 +53,8 @@ class EngineQueues:
         for dependency in job.spec.dependencies:
             if dependency.job in done:
                 continue
+            if dependency.outputs_into is not None:
+                return None  # what it is to be sent with is not there yet
             run_id = self._run_in_queue(job.namespace, dependency.job, site, bound.get(dependency.job))
             if run_id is None:
                 return None
@@ -81,11 +83,12 @@ class EngineQueues:
 
 async def keep_held(engine: Engine, job: Job, seen: Observation) -> None:
     """Have the engine hold or release a run that waits, as its owner wishes."""
-    if seen.state is not RunState.QUEUED or not isinstance(engine, HoldingEngine):
+    wanted = job.spec.intent is Intent.HOLD
+    if seen.state is not RunState.QUEUED or seen.held is wanted or not isinstance(engine, HoldingEngine):
         return
-    if job.spec.intent is Intent.HOLD and not seen.held:
+    if wanted:
         await engine.hold(job.run_id)
-    elif job.spec.intent is Intent.RUN and seen.held:
+    elif job.spec.intent is Intent.RUN:
         await engine.release(job.run_id)
 
 

@@ -18,17 +18,15 @@ from isthmus._kit.durations import parse_duration
 from isthmus.engines.base import EndReason, Engine, Observation, RunState
 from isthmus.errors import EngineRefused, Invalid, NotFound
 from isthmus.metrics import JOBS_ENDED
-from isthmus.resources.jobs import RUN_FINALIZER, Array, Intent, Job, JobStatus, Outputs
+from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
 from isthmus.resources.kinds import JOB, TENANT
 from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant
-from isthmus.resources.trees import Tree
-from isthmus.resources.validation import parse
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
-from isthmus.storage.trees import TreeSink, TreeSource
+from isthmus.storage.trees import TreeSink
 from isthmus.store.base import Key, Record, Store
 
 from . import lifecycle
@@ -36,6 +34,7 @@ from .arrays import ArrayKeeper
 from .dependencies import Other, circle, outlook
 from .engine_queues import EngineQueues, keep_held, telling
 from .engine_room import EngineRoom
+from .inputs import Inputs
 from .job_index import JobIndex
 from .profiling import ProfileKeeper
 from .recording import Recorder
@@ -68,6 +67,7 @@ class JobReconciler:
         self._writer = Writer(store, leadership, jobs)
         self._arrays = ArrayKeeper(jobs, index, self._writer, recorder)
         self._queues = EngineQueues(jobs, engines)
+        self._inputs = Inputs(jobs, blobs)
 
     async def reconcile(self, key: Key) -> Result:
         """One step for one job."""
@@ -125,7 +125,8 @@ class JobReconciler:
         if not job.spec.dependencies:
             return None, record
         found = outlook(job, lambda name: self._other(job.namespace, name))
-        hopeless, reason = found.hopeless, "DependencyFailed"
+        bound, lacking = await self._inputs.bind(job, found.resolved)
+        hopeless, reason = found.hopeless or lacking, "DependencyFailed"
         # Looked for once: whoever closes a circle is the last of it, and is awaited when it is first seen.
         new = job.status.dependencies is None and self._index.is_awaited(record.key)
         if not hopeless and new and (way := circle(job.name, lambda name: self._awaits(job.namespace, name))):
@@ -134,10 +135,10 @@ class JobReconciler:
             self._index.unready(job.uid)
             await self._end(record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, reason, hopeless, self._now()))
             return DONE, record
-        status = job.status.model_copy(update={"dependencies": found.resolved})
+        status = job.status.model_copy(update={"dependencies": bound})
         if found.waits_for and not job.spec.array and (queued := self._queues.queued(job)):
             demand = replace(self._index.demand(record), sites=(queued.site,))
-            if found.resolved != job.status.dependencies:
+            if bound != job.status.dependencies:
                 status.reason = status.message = None
                 record = await self._writer.status(record, status)
             self._index.ready(job.uid, demand, job.spec.priority)
@@ -146,7 +147,7 @@ class JobReconciler:
             self._index.unready(job.uid)
             status.reason, status.message = "DependencyWaiting", found.waits_for
             return await self._wait(record, job, status), record
-        if found.resolved != (job.status.dependencies or []) or status.reason == "DependencyWaiting":
+        if bound != (job.status.dependencies or []) or status.reason == "DependencyWaiting":
             status.reason = status.message = None
             record = await self._writer.status(record, status)
         return None, record
@@ -235,6 +236,7 @@ class JobReconciler:
                 return await self._seen(record, job, engine, seen)
             return await self._cancelled_early(record, job)
         tenant = self._tenants.get(Key(TENANT.name, "", job.namespace))
+        parent = self._parent(job)
         queued = self._queues.queued(job) if _unresolved(job) else None
         if _unresolved(job) and queued is None:
             return Result(requeue_after=2)  # between two phases: what it waits for is about to end
@@ -243,10 +245,10 @@ class JobReconciler:
                 job,
                 Tenant.model_validate(tenant.obj) if tenant else None,
                 after=queued.after if queued else (),
-                array=self._array_of(job),
+                array=parent.spec.array if parent else None,
             )
             engine.check(run)
-            files = await self._files(job)
+            files = await self._inputs.files(job, parent)
             self._leadership.check()
             reach("submit:before")
             if files is None:
@@ -273,25 +275,13 @@ class JobReconciler:
             status = self._index.job(record).status
             await self._writer.status(record, status.model_copy(update={"message": message}))
 
-    def _array_of(self, job: Job) -> Array | None:
+    def _parent(self, job: Job) -> Job | None:
         """The array of which a job is an element."""
         for owner in job.metadata.owner_references or ():
             parent = self._jobs.get(Key(JOB.name, job.namespace, owner.name))
             if parent is not None and parent.uid == owner.uid:
-                return self._index.job(parent).spec.array
+                return self._index.job(parent)
         return None
-
-    async def _files(self, job: Job) -> TreeSource | None:
-        """What was sent along, and over it the state that an earlier try kept."""
-        parts = [part.tree for part in (job.spec.files, job.status.checkpoint) if part]
-        if not parts:
-            return None
-        trees = [await self._blobs.get_tree(job.namespace, digest) for digest in parts]
-        whole = trees[0]
-        if len(trees) > 1:
-            files = {file.path: file.to_json() for tree in trees for file in tree.files}
-            whole = parse(Tree, {"files": list(files.values())}, "the files with the state that was kept")
-        return TreeSource(self._blobs, job.namespace, whole)
 
     async def _seen(self, record: Record, job: Job, engine: Engine, seen: Observation) -> Result:
         if seen.state is RunState.ENDED:
@@ -313,9 +303,8 @@ class JobReconciler:
         await keep_held(engine, job, seen)
         status = lifecycle.going_on(job, seen)
         if status != job.status:
-            record = await self._writer.status(record, status)
-            if job.status.phase is not status.phase:
-                self._recorder.say(job, status.phase.value, f"{status.phase.value.lower()} at {status.site}")
+            # No event: where it was placed, how it ended and, in the status, when it began, are the story.
+            await self._writer.status(record, status)
         return self._at_deadline(job)
 
     # After its end
@@ -365,6 +354,7 @@ class JobReconciler:
     async def _after_end(self, record: Record, job: Job) -> Result:
         self._leadership.check()
         if RUN_FINALIZER in (job.metadata.finalizers or ()):
+            record = await self._correct(record, job)
             for attempt, site in _tries(job):
                 if engine := self._engines.find(site or ""):
                     await engine.tidy(job.run(attempt))
@@ -377,6 +367,15 @@ class JobReconciler:
             self._leadership.check()
             await self._store.delete(record.key, uid=job.uid)
         return DONE
+
+    async def _correct(self, record: Record, job: Job) -> Record:
+        """Write down what an engine that corrects itself has learned since the end."""
+        engine = self._engines.find(job.status.site or "")
+        if engine is None or not engine.capabilities.corrects:
+            return record
+        seen = await engine.observe(job.run_id)
+        status = lifecycle.corrected(job, seen) if seen else None
+        return await self._writer.status(record, status) if status else record
 
     async def _remove(self, record: Record, job: Job) -> Result:
         """Deleted: end the run, remove what every try left, let the object go."""

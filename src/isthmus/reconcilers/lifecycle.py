@@ -33,12 +33,18 @@ def planned(job: Job, reason: str, plan: PlanStatus) -> JobStatus:
 
 
 def placed(
-    job: Job, site: str, now: datetime, *, chosen: DeviceChosen | None = None, plan: PlanStatus | None = None
+    job: Job,
+    site: str,
+    now: datetime,
+    *,
+    why: str | None = None,
+    chosen: DeviceChosen | None = None,
+    plan: PlanStatus | None = None,
 ) -> JobStatus:
     """A site is chosen, and for a job with a deadline its devices."""
     status = _to(job, JobPhase.PLACED)
     status.site, status.placed_at, status.retry_at = site, timestamp(now), None
-    status.chosen, status.plan = chosen, plan
+    status.site_message, status.chosen, status.plan = why, chosen, plan
     status.reason = status.message = None
     status.submitted_at = status.submitted_at or job.metadata.creation_timestamp
     return status
@@ -123,6 +129,16 @@ def ended(
         status.outputs = outputs
     status.reported = reported
     return finished(status, now)
+
+
+def corrected(job: Job, seen: Observation) -> JobStatus | None:
+    """The status of a job that is over, whose engine has learned more of it since; None if there is nothing new."""
+    if seen.state is not RunState.ENDED or seen.usage is None:
+        return None
+    status = job.status.model_copy(update={"usage": usage_of(seen.usage)})
+    if status.phase is JobPhase.SUCCEEDED:
+        status.message = seen.message or None
+    return status if status != job.status else None
 
 
 def gave_up(job: Job, phase: JobPhase, reason: str, message: str, now: datetime) -> JobStatus:

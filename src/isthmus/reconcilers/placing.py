@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
+from typing import TypeVar, cast
 
 from isthmus._kit.clock import utcnow
 from isthmus._kit.crashpoints import reach
@@ -21,6 +22,7 @@ from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
 from isthmus.metrics import JOBS_WAITING, PLACEMENT_SECONDS
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import RUN_FINALIZER, Job
+from isthmus.resources.meta import Resource
 from isthmus.resources.plans import PlanStatus
 from isthmus.resources.sites import Site
 from isthmus.resources.states import JobPhase
@@ -29,7 +31,7 @@ from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.scheduling.placement import Assignment, Budgets, Plan, SiteView, Verdict, plan
 from isthmus.scheduling.planning.ways import Tariff
-from isthmus.store.base import Record, Store
+from isthmus.store.base import Key, Record, Store
 
 from . import lifecycle
 from .engine_room import EngineRoom
@@ -41,6 +43,7 @@ from .writing import Writer
 
 log = logging.getLogger(__name__)
 
+R = TypeVar("R", bound=Resource)
 CALM = 0.3
 """Seconds without a placement before it is told why jobs wait."""
 TOLD_AT_ONCE = 100
@@ -73,6 +76,7 @@ class Placer:
         self._writer = Writer(store, leadership, jobs)
         self._wake, self._now = wake, now
         self._pause = 0.0
+        self._read: dict[Key, tuple[Record, Resource]] = {}
 
     async def run(self) -> None:
         """Place until cancelled."""
@@ -103,6 +107,9 @@ class Placer:
             pass
 
     async def _pass(self) -> Plan:
+        if self._decided is NOTHING and not self._planner.is_needed and not self._index.ledger.waiting:
+            JOBS_WAITING.set(0)
+            return Plan()
         views, tenants = self._site_views(), self._tenant_specs()
         budgets = Budgets(self._index.ledger, tenants)
         decided = self._decided = await self._planner.decide(Ground(views, self._tariffs(), tenants), budgets)
@@ -130,7 +137,7 @@ class Placer:
         if job.status.phase is not JobPhase.PENDING:
             return
         finalizers = [*(f for f in job.metadata.finalizers or () if f != RUN_FINALIZER), RUN_FINALIZER]
-        status = lifecycle.placed(job, assignment.site, self._now())
+        status = lifecycle.placed(job, assignment.site, self._now(), why=assignment.why)
         if start := self._decided.starts.get(assignment.uid):
             status.chosen, status.plan = start.chosen, start.plan
         reach("place:before")
@@ -140,7 +147,8 @@ class Placer:
             self._wake.set()
             return
         reach("place:after")
-        self._recorder.say(job, "Placed", f"placed at {assignment.site}")
+        told = f": {assignment.why}" if assignment.why else ""
+        self._recorder.say(job, "Placed", f"placed at {assignment.site}{told}")
 
     async def _stop(self, uid: str) -> None:
         """Write down that a running job makes room; its reconciler does the rest, however often it is interrupted."""
@@ -210,8 +218,14 @@ class Placer:
         return self._jobs.get(key) if key else None
 
     def _site_views(self) -> list[SiteView]:
-        sites = sorted((Site.model_validate(record.obj) for record in self._sites.all()), key=lambda site: site.name)
+        sites = sorted((self._typed(Site, record) for record in self._sites.all()), key=lambda site: site.name)
         return [self._view(site) for site in sites]
+
+    def _typed(self, model: type[R], record: Record) -> R:
+        """An object that is looked at in every pass, and seldom changes: read once."""
+        if (known := self._read.get(record.key)) is None or known[0] is not record:
+            known = self._read[record.key] = (record, model.model_validate(record.obj))
+        return cast(R, known[1])
 
     def _view(self, site: Site) -> SiteView:
         engine = self._engines.find(site.name)
@@ -225,4 +239,4 @@ class Placer:
         return {record.key.name: tariff_of(Site.model_validate(record.obj), classes) for record in self._sites.all()}
 
     def _tenant_specs(self) -> dict[str, TenantSpec]:
-        return {record.key.name: Tenant.model_validate(record.obj).spec for record in self._tenants.all()}
+        return {record.key.name: self._typed(Tenant, record).spec for record in self._tenants.all()}

@@ -1,8 +1,8 @@
 """Events for people: what happened to an object, as `kubectl describe` and `isthmus job` show it.
 
-Events are courtesy, not state: they are written in the background, and when there are too many (ten thousand
-trivial jobs would make thirty thousand events) the ordinary ones are left out and counted. They are removed
-after an hour.
+Events are courtesy, not state: they are gathered for a moment and written together, so that they stand in nobody's way,
+and when there are too many (ten thousand trivial jobs would make thirty thousand events) the ordinary ones are left out
+and counted. They are removed after an hour.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from isthmus.metrics import EVENTS_DROPPED
 from isthmus.resources.kinds import EVENT, TENANT
 from isthmus.resources.meta import Resource
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
+from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Query, Store
 
 log = logging.getLogger(__name__)
@@ -28,13 +29,16 @@ log = logging.getLogger(__name__)
 RATE, BURST = 20.0, 200.0
 """Ordinary events per second in the long run, and at once."""
 KEPT_FOR = timedelta(hours=1)
+GATHERED_FOR = 0.1
+"""Seconds from the first of some events to their writing."""
+TOGETHER = 50
 
 
 class Recorder:
     """Writes events."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, tenants: Informer) -> None:
+        self._store, self._tenants = store, tenants
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=2000)
         self._tokens, self._filled = BURST, time.monotonic()
 
@@ -76,22 +80,25 @@ class Recorder:
 
     async def _write(self) -> None:
         while True:
-            event = await self._queue.get()
-            try:
-                if await self._is_heard(event["metadata"]["namespace"]):
-                    await self._store.create(EVENT, event)
-            except IsthmusError as error:
-                log.info("event not written", extra={"error": str(error)})
+            events = [await self._queue.get()]
+            await asyncio.sleep(GATHERED_FOR)
+            while not self._queue.empty() and len(events) < TOGETHER:
+                events.append(self._queue.get_nowait())
+            wanted = [event for event in events if self._is_heard(event["metadata"]["namespace"])]
+            await asyncio.gather(*(self._write_one(event) for event in wanted))
 
-    async def _is_heard(self, namespace: str) -> bool:
+    async def _write_one(self, event: dict[str, Any]) -> None:
+        try:
+            await self._store.create(EVENT, event)
+        except IsthmusError as error:
+            log.info("event not written", extra={"error": str(error)})
+
+    def _is_heard(self, namespace: str) -> bool:
         """Whether there is a tenant to tell. One that is made again under the same name must not hear of the old."""
         if namespace == SYSTEM_NAMESPACE:
             return True
-        try:
-            tenant = await self._store.get(Key(TENANT.name, "", namespace))
-        except NotFound:
-            return False
-        return "deletionTimestamp" not in tenant.obj["metadata"]
+        tenant = self._tenants.get(Key(TENANT.name, "", namespace))
+        return tenant is not None and "deletionTimestamp" not in tenant.obj["metadata"]
 
     async def _sweep(self) -> None:
         while True:

@@ -145,7 +145,7 @@ class SiteReconciler:
                     for run_id in runs:
                         identity = uid_of_run(run_id)
                         key = self._index.keys.get(identity)
-                        if key and (first or not self._index.ended(identity)):
+                        if key and (first or engine.capabilities.corrects or not self._index.ended(identity)):
                             self._look(key)
                     first = False
             except IsthmusError as error:
@@ -197,12 +197,14 @@ def reachable(site: Site, inventory: Inventory, now: datetime, able: Sequence[st
         phase=phase,
         version=inventory.version or None,
         capacity=inventory.capacity,
+        others=inventory.others,
         nodes=list(inventory.nodes),
         queues=list(inventory.queues),
         features=dict(inventory.features),
         abilities=list(able),
         probed_at=timestamp(now),
         identity=site.status.identity,
+        exposed_in=site.status.exposed_in,
         conditions=_conditions(site, ConditionStatus.TRUE, "", now),
         observed_generation=site.metadata.generation,
     )

@@ -17,7 +17,7 @@ from isthmus.engines.base import Capabilities
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import Job, JobSpec
 from isthmus.resources.plans import LATE_COST_PER_HOUR, Saving
-from isthmus.resources.sites import Site
+from isthmus.resources.sites import Capacity, Site
 from isthmus.resources.states import SitePhase
 from isthmus.resources.tenants import TenantSpec
 from isthmus.scheduling.demands import Room
@@ -204,24 +204,32 @@ def site_view(site: Site, able: Capabilities | None, *, connected: bool = True) 
         closed = "it is disabled"
     elif not connected or site.status.phase is not SitePhase.READY:
         closed = f"it is not ready ({site.status.message or 'not connected yet'})"
-    capacity = site.status.capacity
-    room = Room()
-    if capacity is not None:
-        room = Room(int(capacity.cpus * 1000), capacity.memory_bytes, tuple(sorted(capacity.devices.items())))
     most: dict[str, int] = {}
+    machine = Room()
     for node in site.status.nodes:
+        machine = Room(max(machine.milli_cpus, int(node.cpus * 1000)), max(machine.memory, node.memory_bytes))
         for name, count in node.devices.items():
             most[name] = max(count, most.get(name, 0))
+    kubernetes = site.spec.kubernetes
     return SiteView(
         name=site.name,
         attributes=site.attributes,
-        capacity=room,
+        capacity=_room(site.status.capacity),
         closed=closed,
         queues=bool(able and able.queues),
         multi_node=bool(able and able.multi_node),
         images=bool(able and able.images),
         largest=tuple(sorted(most.items())),
+        machine=machine if machine.milli_cpus else None,
+        others=_room(site.status.others),
+        default_image=site.spec.driver != "kubernetes" or bool(kubernetes and kubernetes.image),
     )
+
+
+def _room(amounts: Capacity | None) -> Room:
+    if amounts is None:
+        return Room()
+    return Room(int(amounts.cpus * 1000), amounts.memory_bytes, tuple(sorted(amounts.devices.items())))
 
 
 def tariff_of(site: Site, classes: Mapping[str, DeviceClass]) -> Tariff:

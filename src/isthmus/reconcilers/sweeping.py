@@ -1,7 +1,8 @@
 """Sweeping: contents that no job names any more are removed after a day.
 
-What is kept: the trees that jobs were sent with or left as outputs, and the files in them. The day covers uploads
-whose job is still on its way. A tenant whose trees cannot all be read is left alone: unknown is not unused.
+What is kept: the trees that jobs were sent with, took of others or left as outputs, and the files in them. The day
+covers uploads whose job is still on its way. A tenant whose trees cannot all be read is left alone: unknown is not
+unused.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Sweeper:
             for part, field in (("spec", "files"), ("status", "outputs"), ("status", "checkpoint")):
                 if named := record.obj[part].get(field):
                     trees[record.key.namespace].add(named["tree"])
+            taken = record.obj["status"].get("dependencies") or ()
+            trees[record.key.namespace].update(other["tree"] for other in taken if other.get("tree"))
         for record in self._experiments.all():  # its runs may be made long after it was sent
             if named := record.obj["spec"]["template"].get("files"):
                 trees[record.key.namespace].add(named["tree"])

@@ -99,6 +99,18 @@ RULES = (
         cel="self.transport != 'REST' || has(self.rest)",
         message="transport REST needs the section rest with url and keyFile or tokenFile",
     ),
+    Rule(
+        SITE,
+        "spec",
+        {
+            "anyOf": [
+                {"properties": {"driver": {"enum": ["slurm"]}}},
+                {"properties": {"exposeNodes": {"enum": [False]}}},
+            ]
+        },
+        "!self.exposeNodes || self.driver == 'slurm'",
+        "exposeNodes shows the nodes of a Slurm site; remove it, or set driver to slurm",
+    ),
     Rule(SITE, "spec.slurm.accounts[].user", {"not": {"enum": ["root", "0"]}}, message="jobs never run as root"),
     Rule(SITE, "spec.devices[].paths[]", _BELOW_DEV, message="must be below /dev"),
     Rule(TENANT, "spec.localAccount.user", {"not": {"enum": ["root", "0"]}}, message="jobs never run as root"),

@@ -17,7 +17,7 @@ class PowerModel(Model):
 
 
 class Meter(Model):
-    """What measures the energy of the class on the node that has it, where the engine itself measures none."""
+    """What measures the energy of the class on the node that has it."""
 
     source: Literal["RAPL", "Hwmon", "NVML", "Command"] = Field(
         description="processors' own counters; sensors such as the Jetsons' INA3221; nvidia-smi; a command"
@@ -40,6 +40,34 @@ class Meter(Model):
         if (self.source == "Command") != bool(self.command):
             raise ValueError("source Command needs command, the words of a program; other sources have none")
         if any("\0" in word or "\n" in word for word in (*self.command, self.chip or "", self.label or "")):
+            raise ValueError("words must not contain line breaks or NUL characters")
+        return self
+
+
+class Use(Model):
+    """What tells how busy the class is on the node that has it."""
+
+    source: Literal["NVML", "File", "Command"] = Field(
+        description="nvidia-smi; a file such as the load of a Jetson's GPU; a command"
+    )
+    path: str | None = Field(
+        default=None,
+        max_length=256,
+        pattern=r"^/[-A-Za-z0-9/_.:,@+*?]+$",
+        description="File: a file or a pattern of files that hold a number, such as /sys/devices/gpu.0/load",
+    )
+    command: list[str] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Command: writes a number; it finds the units in ISTHMUS_UNITS_…",
+    )
+    full: float = Field(default=100, ge=0.001, le=1e9, description="the number that means busy all the time")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Use:
+        if (self.source == "Command") != bool(self.command) or (self.source == "File") != (self.path is not None):
+            raise ValueError("source Command needs command, source File needs path; no source has more than its own")
+        if any("\0" in word or "\n" in word for word in self.command):
             raise ValueError("words must not contain line breaks or NUL characters")
         return self
 
@@ -86,7 +114,11 @@ class DeviceClassSpec(Model):
         default=None, ge=0, le=1_000_000, description="of one unit, where a site does not say"
     )
     meter: Meter | None = Field(
-        default=None, description="measures energy at Slurm sites; the one of class cpu counts for every job"
+        default=None,
+        description="measures energy and power at Slurm and local sites; the one of class cpu counts for every job",
+    )
+    use: Use | None = Field(
+        default=None, description="tells how busy the devices are while a job runs; a meter NVML tells it too"
     )
     local: LocalDevice | None = None
     slurm: SlurmDevice | None = None

@@ -168,6 +168,26 @@ class Dependency(Model):
 
     job: Name
     condition: DependencyCondition = DependencyCondition.SUCCEEDED
+    outputs_into: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="take its outputs along, into this folder of the job; . is the job's own folder",
+    )
+
+    @field_validator("outputs_into")
+    @classmethod
+    def _inside(cls, folder: str | None) -> str | None:
+        if folder is None or folder == ".":
+            return folder
+        if "\0" in folder or any(part in ("", ".", "..") for part in folder.removesuffix("/").split("/")):
+            raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
+        return folder.removesuffix("/")
+
+    @model_validator(mode="after")
+    def _when_there_are_any(self) -> Dependency:
+        if self.outputs_into is not None and self.condition is DependencyCondition.STARTED:
+            raise ValueError("outputs are there when the other job has ended: choose Succeeded, Failed or Finished")
+        return self
 
 
 class Retries(Model):
@@ -366,6 +386,7 @@ class ResolvedDependency(Model):
     job: str
     uid: str
     satisfied: bool = False
+    tree: Digest | None = Field(default=None, description="what it left, where this job takes its outputs")
 
 
 class Try(Model):
@@ -409,6 +430,7 @@ class JobStatus(Model):
     message: str | None = Field(default=None, description="why, in a sentence")
     attempt: int = Field(default=0, description="counts the tries, from 0")
     site: str | None = None
+    site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")
     devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")

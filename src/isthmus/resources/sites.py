@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from .fields import Duration
 from .meta import Condition, Model, Resource, ShortName, Time
@@ -172,6 +172,10 @@ class KubernetesSite(Model):
     node_selector: dict[str, str] = Field(default_factory=dict, description="labels of the nodes to use")
     priority_classes: list[KubernetesPriority] = Field(default_factory=list, max_length=64)
     start_timeout: Duration = Field(default="2m", description="how long an image may fail to be pulled")
+    heartbeat_interval: Duration = Field(
+        default="15s",
+        description="of exposed nodes; at most a third of the cluster's node-monitor-grace-period (40s by default)",
+    )
 
 
 class SiteSpec(Model):
@@ -185,6 +189,18 @@ class SiteSpec(Model):
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
     prices: Prices | None = Field(default=None, description="per hour; jobs with deadlines go where it costs least")
     probe_interval: Duration = "30s"
+    expose_nodes: bool = Field(
+        default=False,
+        description="of a Slurm site: show its nodes as Nodes of the cluster in the section kubernetes, "
+        "or of the one that Isthmus runs in",
+    )
+
+    @field_validator("expose_nodes")
+    @classmethod
+    def _nodes_of_slurm(cls, wanted: bool, info: ValidationInfo) -> bool:
+        if wanted and info.data.get("driver", "slurm") != "slurm":
+            raise ValueError("exposeNodes shows the nodes of a Slurm site; remove it, or set driver to slurm")
+        return wanted
 
     @model_validator(mode="before")
     @classmethod
@@ -215,6 +231,9 @@ class SiteNode(Model):
     memory_bytes: int = 0
     devices: dict[str, int] = Field(default_factory=dict)
     features: list[str] = Field(default_factory=list)
+    states: list[str] = Field(default_factory=list, description="the engine's own words, such as IDLE and DRAIN")
+    queues: list[str] = Field(default_factory=list, description="that it belongs to")
+    gres: dict[str, int] = Field(default_factory=dict, description="what Slurm calls generic resources, by its names")
 
 
 class SiteQueue(Model):
@@ -233,6 +252,13 @@ class SiteQueue(Model):
     )
 
 
+class ExposedIn(Model):
+    """The cluster that a site's nodes are shown in, by the fields of its spec."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
 class SiteStatus(Model):
     """What was seen."""
 
@@ -240,6 +266,9 @@ class SiteStatus(Model):
     message: str | None = None
     version: str | None = Field(default=None, description="of the engine")
     capacity: Capacity | None = None
+    others: Capacity | None = Field(
+        default=None, description="taken by work that is not ours, when it was looked at; none: not known"
+    )
     nodes: list[SiteNode] = Field(default_factory=list)
     queues: list[SiteQueue] = Field(default_factory=list)
     features: dict[str, str] = Field(default_factory=dict, description="what the engine can do here, and how")
@@ -247,6 +276,9 @@ class SiteStatus(Model):
     probed_at: Time | None = None
     identity: str | None = Field(
         default=None, description="what engines know it by, when it was moved here from where it had another uid"
+    )
+    exposed_in: ExposedIn | None = Field(
+        default=None, description="where its nodes are shown; kept until they are removed from there"
     )
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None

@@ -3,7 +3,8 @@
 Who does not fit now keeps what it waits for from being taken by those behind it, so that a large job is not
 passed for ever by small ones. A job that waits only for a device leaves the cpus to others meanwhile.
 
-When nobody can place a job, the verdict says which condition failed at which site.
+When nobody can place a job, the verdict says which condition failed at which site. Where there was a choice, the
+assignment says why it fell on that site.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from isthmus.resources.tenants import Quota, TenantSpec
 
 from .demands import Demand, Room, parsed
 from .ledger import Ledger
+
+MOST_TOLD = 4
+"""Sites that are named when it is told why a job went to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,12 @@ class SiteView:
     images: bool = False
     largest: tuple[tuple[str, int], ...] = ()
     """The most devices of each class that one machine has, where it is known."""
+    machine: Room | None = None
+    """The most cpus and memory that one machine has, where it is known."""
+    others: Room = field(default_factory=Room)
+    """What is taken by work that is not ours, as far as the engine tells."""
+    default_image: bool = True
+    """Whether a job may do without naming an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,8 @@ class Assignment:
 
     uid: str
     site: str
+    why: str | None = None
+    """Why there and nowhere else; None if there was no choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +84,7 @@ def plan(
 ) -> Plan:
     """Place as many waiting jobs as fit, at most `limit`. What is held at a site is not given to anybody."""
     result = Plan()
-    free = {site.name: site.capacity.plus(ledger.taken(site.name), -1) for site in sites}
+    free = {site.name: site.capacity.plus(site.others, -1).plus(ledger.taken(site.name), -1) for site in sites}
     for name, room in (held or {}).items():
         if name in free:
             free[name] = free[name].plus(room, -1)
@@ -80,11 +92,14 @@ def plan(
     heads = [(queue[0], index, demand) for index, (demand, queue) in enumerate(ledger.queues.items())]
     heapq.heapify(heads)
     at: dict[Demand, int] = {}
+    hindered: dict[Demand, dict[str, str | None]] = {}
     suitable: dict[Demand, list[SiteView]] = {}
     while heads and len(result.assignments) < limit:
         order, index, demand = heads[0]
         if demand not in suitable:
-            suitable[demand] = [site for site in sites if unsuitable(demand, site, tenants.get(demand.tenant)) is None]
+            tenant = tenants.get(demand.tenant)
+            why_not = hindered[demand] = {site.name: unsuitable(demand, site, tenant) for site in sites}
+            suitable[demand] = [site for site in sites if why_not[site.name] is None]
         site = _choose(demand, suitable[demand], free)
         over = budget.exceeded(demand)
         if site is None or over:
@@ -93,7 +108,8 @@ def plan(
             if not over:
                 _reserve(demand, suitable[demand], free)
             continue
-        result.assignments.append(Assignment(order[1], site.name))
+        why = why_there(demand, site, sites, hindered[demand], free)
+        result.assignments.append(Assignment(order[1], site.name, why))
         free[site.name] = free[site.name].plus(demand.room, -1)
         budget.take(demand)
         at[demand] = at.get(demand, 0) + 1
@@ -107,6 +123,7 @@ def plan(
 
 def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str | None:
     """Why the site can never take the demand as things are; None if it can."""
+    room = demand.room
     if site.closed:
         return site.closed
     if tenant and tenant.suspended:
@@ -127,18 +144,22 @@ def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str
         return f"the job has options for {demand.driver}, and its driver is {site.attributes.get('driver')}"
     if demand.image and not site.images:
         return "it does not run container images"
+    if not demand.image and not site.default_image:
+        return "it has no default image, and the job names none"
     if demand.nodes > 1 and not site.multi_node:
         return f"it is one machine, the job asks for {demand.nodes} nodes"
     if lacking := site.capacity.lacks(demand.room):
         return "; ".join(_too_small(name, demand.room, site.capacity) for name in lacking)
+    if demand.nodes == 1 and site.machine and (lacking := site.machine.lacks(Room(room.milli_cpus, room.memory))):
+        return "; ".join(_too_small(name, room, site.machine, "its largest node") for name in lacking)
     return None
 
 
-def _too_small(name: str, wanted: Room, there: Room) -> str:
+def _too_small(name: str, wanted: Room, there: Room, whose: str = "it") -> str:
     if name == "cpus":
-        return f"it has {format_cpus(there.milli_cpus)} cpus, the job asks for {format_cpus(wanted.milli_cpus)}"
+        return f"{whose} has {format_cpus(there.milli_cpus)} cpus, the job asks for {format_cpus(wanted.milli_cpus)}"
     if name == "memory":
-        return f"it has {format_bytes(there.memory)} of memory, the job asks for {format_bytes(wanted.memory)}"
+        return f"{whose} has {format_bytes(there.memory)} of memory, the job asks for {format_bytes(wanted.memory)}"
     count = there.of(name)
     return f"it has {count or 'no'} {name}" + (f", the job asks for {wanted.of(name)}" if count else "")
 
@@ -156,6 +177,36 @@ def _choose(demand: Demand, sites: Sequence[SiteView], free: Mapping[str, Room])
         if best is None or rank < best:
             best, chosen = rank, site
     return chosen
+
+
+def why_there(
+    demand: Demand,
+    chosen: SiteView,
+    sites: Sequence[SiteView],
+    hindered: Mapping[str, str | None],
+    free: Mapping[str, Room],
+) -> str | None:
+    """Why a job goes to a site, in words; None where it asked for no other. What hinders it elsewhere is told too."""
+    asked = [site for site in sites if not demand.sites or site.name in demand.sites]
+    if len(asked) < 2:
+        return None
+    others = [site for site in asked if site is not chosen][:MOST_TOLD]
+    told = [f"{site.name}: {hindered[site.name] or _state(demand, site, free)}" for site in others]
+    here = _state(demand, chosen, free)
+    if free[chosen.name].lacks(demand.room):
+        here = f"no site has room now; it waits in the queue that is least full, {here}"
+    return "; ".join([here, *told])
+
+
+def _state(demand: Demand, site: SiteView, free: Mapping[str, Room]) -> str:
+    """What is free at a site of what a job asks for: what is short, or else the cpus."""
+    room = free[site.name]
+    name = next(iter(room.lacks(demand.room)), "cpus")
+    shown = {"cpus": format_cpus, "memory": format_bytes}.get(name, str)
+    left, there = max(0, room.of(name)), site.capacity.of(name)
+    what = "of memory " if name == "memory" else f"{name} "
+    elsewhere = f" ({shown(taken)} taken by work that is not ours)" if (taken := site.others.of(name)) else ""
+    return f"{shown(left)} of {shown(there)} {what}free{elsewhere}"
 
 
 def _reserve(demand: Demand, sites: Sequence[SiteView], free: dict[str, Room]) -> None:

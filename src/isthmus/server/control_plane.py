@@ -16,6 +16,7 @@ from isthmus.reconcilers.deviceclasses import DeviceClassReconciler
 from isthmus.reconcilers.engine_room import EngineRoom
 from isthmus.reconcilers.experiment_index import ExperimentIndex
 from isthmus.reconcilers.experiments import ExperimentReconciler
+from isthmus.reconcilers.exposing import ExposureReconciler, MakeExposure, no_exposure
 from isthmus.reconcilers.job_index import JobIndex
 from isthmus.reconcilers.jobs import JobReconciler
 from isthmus.reconcilers.placing import Placer
@@ -47,6 +48,7 @@ class ControlPlane:
         engines: EngineRoom,
         make_engine: MakeEngine,
         leadership: Leadership,
+        make_exposure: MakeExposure = no_exposure,
         workers: int = 16,
         spaces: Spaces | None = None,
         others_write: bool = False,
@@ -62,7 +64,7 @@ class ControlPlane:
             Informer(store, DEVICE_CLASS, accept=accept),
         )
         self._experiments = Informer(store, EXPERIMENT, accept=accept)
-        self._recorder = Recorder(store)
+        self._recorder = Recorder(store, self._tenants)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
         self._past_runs = Informer(store, PROFILE)
@@ -75,6 +77,10 @@ class ControlPlane:
         self._site_reconciler = SiteReconciler(
             sites=self._sites, classes=self._classes, index=index, engines=engines, make_engine=make_engine,
             recorder=self._recorder, look=self._look_at_job, opened=self._wake.set, now=now, **shared,
+        )  # fmt: skip
+        self._exposures = ExposureReconciler(
+            sites=self._sites, classes=self._classes, make_exposure=make_exposure, recorder=self._recorder, now=now,
+            **shared,
         )  # fmt: skip
         runs = ExperimentIndex(self._look_at_experiment)
         experiments = ExperimentReconciler(
@@ -91,6 +97,7 @@ class ControlPlane:
         self._sweeper = Sweeper(self._jobs, self._experiments, self._tenants, blobs, leadership)
         self._job_controller = Controller("jobs", jobs.reconcile, workers=workers)
         self._site_controller = Controller("sites", self._site_reconciler.reconcile, workers=4)
+        self._exposure_controller = Controller("exposures", self._exposures.reconcile, workers=2)
         self._tenant_controller = Controller("tenants", tenants.reconcile, workers=2)
         self._class_controller = Controller("deviceclasses", classes.reconcile, workers=1)
         self._experiment_controller = Controller("experiments", experiments.reconcile, workers=2)
@@ -126,11 +133,12 @@ class ControlPlane:
                 for part in parts:
                     group.create_task(part())
                 await self._site_reconciler.tried(sites, patience=5)
+                group.create_task(self._exposure_controller.run())
                 group.create_task(self._job_controller.run())
                 group.create_task(self._experiment_controller.run())
         finally:
             LEADING.set(0)
-            await asyncio.shield(self._site_reconciler.close())
+            await asyncio.shield(asyncio.gather(self._site_reconciler.close(), self._exposures.close()))
 
     def _job_record(self, index: JobIndex, uid: str) -> Record | None:
         key = index.keys.get(uid)
@@ -152,6 +160,8 @@ class ControlPlane:
         assert record is not None
         if old is None or new is None or _spec_changed(old, new):
             self._site_controller.queue.add(record.key)
+        if old is None or new is None or _spec_changed(old, new) or _nodes_changed(old, new):
+            self._exposure_controller.queue.add(record.key)
         for known in self._classes.all():
             self._class_controller.queue.add(known.key)
 
@@ -166,9 +176,15 @@ class ControlPlane:
         if old is None or new is None or _spec_changed(old, new):
             for site in self._sites.all():
                 self._site_controller.queue.add(site.key)
+                self._exposure_controller.queue.add(site.key)
 
 
 def _spec_changed(old: Record, new: Record) -> bool:
     before, after = old.obj["metadata"], new.obj["metadata"]
     marks = ("generation", "deletionTimestamp", "labels")
     return old.uid != new.uid or any(before.get(mark) != after.get(mark) for mark in marks)
+
+
+def _nodes_changed(old: Record, new: Record) -> bool:
+    before, after = old.obj.get("status") or {}, new.obj.get("status") or {}
+    return any(before.get(part) != after.get(part) for part in ("phase", "version", "nodes"))

@@ -11,13 +11,16 @@ from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes
 from isthmus.config import ServerSettings
 from isthmus.engines.base import Engine
+from isthmus.engines.exposing import NodeExposure
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
-from isthmus.resources.sites import KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
+from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
+EXPOSURE_SECONDS = 10.0
+"""How long an answer about exposed nodes is waited for: a heartbeat that comes later is none."""
 
 
 def local(site: Site, settings: ServerSettings) -> Engine:
@@ -124,3 +127,21 @@ class Drivers:
             known = ", ".join(sorted(self._drivers))
             raise Misconfigured(f"site {site.name} wants the driver {site.spec.driver!r}; there are: {known}")
         return make(site, self._settings)
+
+    def expose(self, site: Site, where: ExposedIn, allowed: Callable[[], None]) -> NodeExposure:
+        """What shows a site's nodes in a Kubernetes cluster."""
+        from isthmus.engines.kubernetes.exposing import KubernetesExposure  # need not be loaded without Kubernetes
+        from isthmus.engines.kubernetes.pipelining import Pipeline
+        from isthmus.kubernetes import kubeconfigs
+        from isthmus.kubernetes.client import KubernetesClient
+
+        access = kubeconfigs.load(Path(where.kubeconfig), where.context) if where.kubeconfig else kubeconfigs.own()
+        spec = site.spec.kubernetes or KubernetesSite()
+        return KubernetesExposure(
+            KubernetesClient(access, EXPOSURE_SECONDS),
+            Pipeline(access.url, access.context, access.headers, EXPOSURE_SECONDS),
+            site.name,
+            site.identity,
+            heartbeat_seconds=parse_duration(spec.heartbeat_interval),
+            allowed=allowed,
+        )

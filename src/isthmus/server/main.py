@@ -150,6 +150,7 @@ async def _serve(
             blobs=blobs,
             engines=engines,
             make_engine=drivers.make,
+            make_exposure=drivers.expose,
             leadership=leadership,
             workers=settings.workers,
             spaces=spaces_of(store),

@@ -89,5 +89,8 @@ def _rate(now: float | None, before: float | None, seconds: float) -> float | No
 
 
 def first_of(started: float | None) -> Sample | None:
-    """What was used when the run began: nothing. With it the first sample makes points too."""
-    return None if started is None else Sample(started, 0.0, 0.0, 0.0, output_bytes=0.0)
+    """What was used when the run began: no cpu time. With it the first sample makes a point too.
+
+    Meters may begin a moment after the run; of power the first point is that between the first two samples.
+    """
+    return None if started is None else Sample(started, 0.0, 0.0, output_bytes=0.0)

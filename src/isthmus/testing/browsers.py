@@ -12,6 +12,8 @@ from isthmus.errors import Misconfigured
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+PATIENCE = 100_000
+"""Milliseconds that anything in a page may take."""
 # As root Chromium has no sandbox of its own; small machines have a small /dev/shm.
 _FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
@@ -32,9 +34,16 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+def new_page(browser: Browser, **options: Any) -> Page:
+    """A fresh window that is patient: a busy machine takes long for what is a moment otherwise."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    return context.new_page()
+
+
 def signed_in(browser: Browser, url: str, token: str, **options: Any) -> Page:
     """A fresh window in which somebody has signed in, as a person does it."""
-    page = browser.new_context(base_url=url, **options).new_page()
+    page = new_page(browser, base_url=url, **options)
     page.goto("/console/")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in", exact=True).click()

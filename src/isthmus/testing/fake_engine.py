@@ -142,6 +142,12 @@ class FakeMachine:
         )
         self.tell(run_id)
 
+    def correct(self, run_id: str, usage: RunUsage) -> None:
+        """Learn, after its end, what a run really used."""
+        run = self.runs[run_id]
+        run.seen = replace(run.seen, usage=usage)
+        self.tell(run_id)
+
     def write_log(self, run_id: str, data: bytes) -> None:
         """Let a run write."""
         self.runs[run_id].log += data
@@ -219,7 +225,7 @@ class FakeEngine:
 
     def __init__(self, machine: FakeMachine | None = None, *, queues: bool = False) -> None:
         self.machine = machine or FakeMachine()
-        self.capabilities = Capabilities(queues=queues)
+        self.capabilities = Capabilities(queues=queues, corrects=True)
 
     async def open(self) -> None:
         """Connect."""

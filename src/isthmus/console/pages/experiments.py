@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from isthmus.console.calling import GROUP, in_tenant
+from isthmus.console.calling import in_tenant
 from isthmus.console.charts import bars_of, cell_name, measures_of, scatter_of, spread_of
+from isthmus.console.index import ExperimentRow
 from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.resources.states import ExperimentPhase
+
+from .jobs import PAGE, cursor_of
 
 _SHOWN = 200
 
 
 async def experiments(visit: Visit) -> Response:
-    """Those of all tenants that the caller may see, newest first."""
-    if visit.tenants is None:
-        paths = [f"{GROUP}/experiments"]
-    else:
-        paths = [in_tenant(tenant, "experiments") for tenant in sorted(visit.tenants)]
-    lists = await asyncio.gather(*(visit.asker.get(path) for path in paths))
-    found = [item for listed in lists for item in listed["items"]]
-    found.sort(key=lambda item: item["metadata"].get("creationTimestamp") or "", reverse=True)
-    return render(visit, "experiments.html", experiments=found[:_SHOWN], left_out=max(0, len(found) - _SHOWN))
+    """One page of those that the caller may see, newest first."""
+    mine, text = visit.tenants, visit.query.get("q", "").strip().lower()
+    tenants = None if mine is None else {tenant for tenant in mine if visit.may("list", "experiments", tenant)}
+
+    def wanted(row: ExperimentRow) -> bool:
+        return (tenants is None or row.namespace in tenants) and text in row.name
+
+    await visit.parts.live.start()
+    before = cursor_of(visit)
+    rows, further = await visit.parts.live.experiments.page(wanted, PAGE, before)
+    kept = {"q": text}
+    return render(
+        visit,
+        "experiments.html",
+        rows=rows,
+        kept=kept,
+        older={**kept, "before": "~".join(further)} if further else None,
+        newest=kept if before else None,
+    )
 
 
 async def experiment(visit: Visit) -> Response:

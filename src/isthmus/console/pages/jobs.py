@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from isthmus.api.requests import require
 from isthmus.console.calling import GROUP, in_tenant
-from isthmus.console.index import Wanted
+from isthmus.console.index import Place, Wanted
 from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.errors import Conflict, Invalid, NotFound
@@ -44,8 +44,8 @@ async def jobs(visit: Visit) -> Response:
     text = query.get("q", "").strip().lower()
     wanted = Wanted(tenants, FILTERS.get(state, ()), text, query.get("site", ""), labels, elements)
     await visit.parts.live.start()
-    cursor = _CURSOR.fullmatch(query.get("before", ""))
-    rows, further = await visit.parts.live.jobs.page(wanted, PAGE, (cursor[1], cursor[2]) if cursor else None)
+    before = cursor_of(visit)
+    rows, further = await visit.parts.live.jobs.page(wanted, PAGE, before)
     counts = visit.parts.live.jobs.counts(tenants)
     names = visit.tenants
     if names is None:
@@ -58,7 +58,7 @@ async def jobs(visit: Visit) -> Response:
         http=422 if problem else 200,
         rows=rows,
         older={**kept, "before": "~".join(further)} if further else None,
-        newest=kept if cursor else None,
+        newest=kept if before else None,
         kept=kept,
         filtered=any(kept.values()),
         states={name: sum(counts.get(phase, 0) for phase in phases) for name, phases in FILTERS.items()},
@@ -66,6 +66,12 @@ async def jobs(visit: Visit) -> Response:
         tenants=sorted(names),
         problem=problem,
     )
+
+
+def cursor_of(visit: Visit) -> Place | None:
+    """Where a page of a list begins, as its address says."""
+    found = _CURSOR.fullmatch(visit.query.get("before", ""))
+    return (found[1], found[2]) if found else None
 
 
 async def cancel_many(visit: Visit) -> Response:

@@ -17,7 +17,7 @@ export function startLog() {
     view.add(text);
     if (follow.checked) view.end();
     search.again();
-  }, (words) => (state.textContent = words));
+  }, (words, over) => (state.textContent = words + (over && !place.textContent.trim() ? ", it wrote nothing" : "")));
 }
 
 function listen(address, add, tell) {
@@ -31,7 +31,7 @@ function listen(address, add, tell) {
   stream.addEventListener("end", (event) => {
     stream.close();
     const { phase, deleted } = JSON.parse(event.data);
-    tell(deleted ? "deleted" : `complete (${phase.toLowerCase()})`);
+    tell(deleted ? "deleted" : `complete (${phase.toLowerCase()})`, true);
   });
   stream.onerror = () => tell(stream.readyState === EventSource.CLOSED ? "not available" : "connection lost; trying again…");
   window.addEventListener("pagehide", () => stream.close());

@@ -1,3 +1,5 @@
+import { startFolders } from "./folders.js";
+
 // The form shows the manifest it makes, as the server makes it, with what the API would say to it.
 export function startSubmit() {
   const form = document.getElementById("submit");
@@ -34,6 +36,7 @@ function preview(form) {
     timer = setTimeout(ask, 200);
   });
   choose();
+  startFolders(form, ask);
 }
 
 function show(form, problems) {

@@ -6,6 +6,9 @@
   files in and out, `sampling` writes down what runs use, `settling` finds out how a run ended and writes it down;
 - `pods`, `wrapping`, `parsing` and `inventories` are pure.
 
+Beside the engine, `exposing` shows the nodes of other sites as Nodes of a cluster: `exposed_nodes` decides (pure),
+`heartbeats` renews their Leases, `pipelining` makes that cheap.
+
 **Exactly once.** A pod is created under a name that follows from the run's id; where the name is taken, the pod is
 adopted if it carries our labels, and never touched otherwise. A pod is never started again by anybody: its Job holds a
 template that no scheduler takes, so a pod that is deleted or lost with its node has no successor that runs.

@@ -30,6 +30,7 @@ from isthmus.errors import (
 from isthmus.kubernetes import kubeconfigs
 from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.deviceclasses import DeviceClass, KubernetesDevice
+from isthmus.resources.sites import Capacity
 
 from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
@@ -42,6 +43,9 @@ from .staging import Staging
 from .watching import Watcher
 
 log = logging.getLogger(__name__)
+
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+"""Pods that take room on a node."""
 
 
 class KubernetesEngine:
@@ -114,7 +118,16 @@ class KubernetesEngine:
         self._sampler.power = self._settler.power = models
         told = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
-        return inventories.inventory(told, nodes, self._devices)
+        return inventories.inventory(told, nodes, self._devices, await self._others())
+
+    async def _others(self) -> Capacity | None:
+        """What pods that are not of this site ask for; None where Isthmus may not see them."""
+        try:
+            found, _ = await self.client.list_all("/api/v1/pods", f"{pods.SITE}!={self._settings.site}", _ALIVE)
+        except IsthmusError as error:
+            log.info("others' pods cannot be seen", extra={"error": str(error)})
+            return None
+        return inventories.requested(found, self._devices)
 
     # Submitting
 

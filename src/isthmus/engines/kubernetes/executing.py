@@ -37,7 +37,7 @@ async def execute(
     if send is not None:
         words.append(("stdin", "1"))
     url = f"wss{client.access.url.removeprefix('https')}{path}/exec?{urlencode(words)}"
-    client.requests += 1
+    client.count("POST", f"{path}/exec")
     try:
         async with connect(
             url,

@@ -23,7 +23,11 @@ log = logging.getLogger(__name__)
 TAIL = 4096
 """Bytes by which a place in a log is known again."""
 LOST = b"\n[isthmus: a part of this log was lost: the node had dropped it before it could be copied]\n"
+FOLLOW_AFTER = 2.0
+"""Seconds after which a log is followed though nobody reads it. Most short runs end before, and are copied once."""
 _SILENCE = 600.0
+_AFTER_END = 2.0
+"""Seconds until a log that ended is looked at again. By then the watch has told that the container ended, too."""
 # What a node answers, as if it were the log, when it no longer has the container.
 _NO_LOG = re.compile(rb"(unable to retrieve container logs for|failed to try resolving symlinks in path) [^\n]*\n?")
 # What it may add to the end of a log, when the container goes while it is read.
@@ -41,6 +45,8 @@ class Logs:
         self._client, self._folder = client, folder
         self._followers: dict[Key, asyncio.Task[None]] = {}
         self._grown: dict[Key, asyncio.Event] = {}
+        self._read: dict[Key, asyncio.Event] = {}
+        """Set where somebody waits for more."""
         self._fetching: dict[Key, asyncio.Lock] = {}
 
     async def open(self) -> None:
@@ -76,26 +82,32 @@ class Logs:
     async def fetch(self, run_id: str, stream: Stream, pod: str, container: str) -> None:
         """Copy a log that another control plane followed to its end, while its pod is there; once."""
         key = run_id, stream
+        path = self._path(*key)
+        if path.exists():
+            return
         async with self._fetching.setdefault(key, asyncio.Lock()):
-            path = self._path(*key)
-            if path.exists():
-                return
             try:
-                await self._copy(key, pod, container, follow=False)
-            except BaseException as error:
+                if not path.exists():
+                    await self._copy(key, pod, container, follow=False)
+            except BaseException as error:  # a part of it must not be taken for the whole
                 path.unlink(missing_ok=True)
                 if not isinstance(error, NotFound | EngineRefused):
                     raise
-        self._fetching.pop(key, None)
+            finally:
+                self._fetching.pop(key, None)
 
     def wake(self, run_id: str) -> None:
         """The run ended: nobody need wait any longer."""
         for stream in Stream:
+            self._read.pop((run_id, stream), None)
             if event := self._grown.pop((run_id, stream), None):
                 event.set()
 
     async def _follow(self, key: Key, pod: str, container: str) -> None:
         failures = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOW_AFTER):
+                await self._read.setdefault(key, asyncio.Event()).wait()
         while True:
             try:
                 await self._copy(key, pod, container, follow=True)
@@ -105,7 +117,7 @@ class Logs:
             except IsthmusError as error:
                 failures += 1
                 log.info("a log could not be followed", extra={"run": key[0], "error": str(error)})
-            await asyncio.sleep(min(10.0, 0.5 * 2.0 ** min(failures, 5)))
+            await asyncio.sleep(min(10.0, 0.5 * 2.0 ** min(failures, 5)) if failures else _AFTER_END)
 
     async def _copy(self, key: Key, pod: str, container: str, *, follow: bool) -> None:
         """Append what is new; raises SiteUnavailable, NotFound."""
@@ -171,6 +183,7 @@ class Logs:
     async def wait(self, run_id: str, stream: Stream, offset: int, seconds: float) -> None:
         """Return when the copy is longer than `offset`, when the run ends, or after so many seconds."""
         event = self._grown.setdefault((run_id, stream), asyncio.Event())
+        self._read.setdefault((run_id, stream), asyncio.Event()).set()
         if await self.size(run_id, stream) > offset:
             return
         with contextlib.suppress(TimeoutError):

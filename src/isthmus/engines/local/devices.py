@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus.engines.meters import Metering
 from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass, LocalDevice
 
@@ -40,6 +41,7 @@ class Grant:
     paths: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     power: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    metering: Metering = field(default_factory=Metering)
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import (
@@ -30,7 +29,8 @@ from isthmus.engines.base import (
     RunState,
     Stream,
 )
-from isthmus.engines.collecting import find_matches, open_plain, remove_tree
+from isthmus.engines.collecting import collect, remove_tree
+from isthmus.engines.meters import metering
 from isthmus.errors import EngineRefused, Misconfigured, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
@@ -63,6 +63,7 @@ class LocalEngine:
         self._cpus = settings.cpus if settings.cpus is not None else float(len(os.sched_getaffinity(0)))
         self._memory = settings.memory_bytes if settings.memory_bytes is not None else _machine_memory() * 9 // 10
         self._kinds: dict[str, DeviceKind] = find_devices((), settings.devices, int(self._cpus))
+        self._classes: dict[str, DeviceClass] = {}
         self._power: dict[str, tuple[float, float]] = {}
         self._cgroups = cgroups.Cgroups()
         self._sandbox: Sandbox | None = None
@@ -137,6 +138,7 @@ class LocalEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """What this machine offers; the classes are remembered for later runs."""
         self._kinds = await asyncio.to_thread(find_devices, classes, self._settings.devices, int(self._cpus))
+        self._classes = {c.name: c for c in classes}
         self._power = {c.name: (p.idle_watts, p.busy_watts) for c in classes if (p := c.spec.power) is not None}
         if not os.access(self._layout.runs, os.W_OK | os.X_OK):
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: it is missing or closed.")
@@ -241,6 +243,7 @@ class LocalEngine:
                     limits_memory=self._cgroups.can("memory"),
                     superuser=self._superuser,
                     powercap=str(self._settings.powercap),
+                    path=self._settings.path,
                 )
                 staging.finish(Contents(spec, launching.launcher(env), run.script))
 
@@ -251,7 +254,8 @@ class LocalEngine:
             return self._holds_units(self._layout.run(other))
 
         grant = allocate(self._layout.units, run.id, run.devices, self._kinds, holds)
-        return replace(grant, power={k: v for k, v in self._power.items() if k == "cpu" or k in run.devices})
+        power = {k: v for k, v in self._power.items() if k == "cpu" or k in run.devices}
+        return replace(grant, power=power, metering=metering(self._classes, run.devices))
 
     def _holds_units(self, folder: RunFolder) -> bool:
         # One that is prepared and not yet started keeps its units: it may be started at any moment.
@@ -311,41 +315,11 @@ class LocalEngine:
             raise EngineRefused(f"Run {run_id} has not ended; its files are collected after the end.")
         owner = int((read_record(folder.spec) or {}).get("owner", -1))
         try:
-            matches = await asyncio.to_thread(find_matches, folder.work, patterns, owner)
+            return await collect(folder.work, owner, patterns, sink, self._settings.max_output_bytes)
         except FileNotFoundError:
             return [f"The working folder of run {run_id} is no longer there."] if patterns else []
         except OSError as error:
             raise SiteUnavailable(f"The working folder of run {run_id} cannot be read: {error}.") from error
-        skipped: list[str] = []
-        left = self._settings.max_output_bytes
-        for match in matches:
-            if match.skipped is not None:
-                skipped.append(match.skipped)
-            elif match.link is not None:
-                await sink.add_link(match.path, match.link)
-            else:
-                size = await self._collect_one(folder.work, match.path, owner, left, sink, skipped)
-                left -= size
-        return skipped
-
-    async def _collect_one(
-        self, work: Path, path: str, owner: int, left: int, sink: FileSink, skipped: list[str]
-    ) -> int:
-        try:
-            fd, info = open_plain(work, path, owner)
-        except OSError as error:
-            skipped.append(f"{path} was not kept: {error.strerror}.")
-            return 0
-        try:
-            if info.st_size > left:
-                limit = self._settings.max_output_bytes
-                skipped.append(f"{path} was not kept: with it the run's outputs exceed {limit} bytes.")
-                return 0
-            # By descriptor: the file that was looked at, whatever its name stands for by now.
-            await sink.add(path, fd, info.st_mode & 0o777)
-        finally:
-            os.close(fd)
-        return info.st_size
 
     async def tidy(self, run_id: str) -> None:
         """Free the working folder of a run that is over."""

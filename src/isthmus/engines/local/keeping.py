@@ -20,6 +20,9 @@ _CODE = (
     _HERE / "layout.py",
     _HERE / "processes.py",
     _HERE / "cgroups.py",
+    _HERE / "usage.py",
+    _HERE / "meter_process.py",
+    _HERE.parent / "sampling.py",
     _HERE.parent / "metering.py",
 )
 _ANSWER_SECONDS = 30.0

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from isthmus.engines import meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
 
@@ -109,6 +110,7 @@ def make_spec(
     limits_memory: bool,
     superuser: bool,
     powercap: str,
+    path: str,
 ) -> dict[str, Any]:
     """What the supervisor is told."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
@@ -122,7 +124,7 @@ def make_spec(
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,
-        "identity": {"uid": identity.uid, "gid": identity.gid, "groups": list(identity.groups)} if drop else None,
+        "identity": _numbers(identity) if drop else None,
         "owner": identity.uid,
         "separate_streams": run.separate_streams,
         "time_limit": run.time_limit,
@@ -134,7 +136,25 @@ def make_spec(
         "devices": {name: list(units) for name, units in grant.units.items()},
         "power": {name: list(watts) for name, watts in grant.power.items()},
         "powercap": powercap,
+        "metering": _metering(grant, identity if superuser else None, path),
     }
+
+
+def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, Any] | None:
+    """What reads meters beside the run, as the job's own user."""
+    if not grant.metering:
+        return None
+    units = {meters.units_variable(name): ",".join(given) for name, given in grant.units.items()}
+    return {
+        "script": meters.reporting(grant.metering),
+        "sources": [(name, meter.source) for name, meter in grant.metering.meters],
+        "env": {"PATH": path, "LANG": "C.UTF-8", **units, **grant.env},
+        "identity": _numbers(identity) if identity else None,
+    }
+
+
+def _numbers(identity: Identity) -> dict[str, Any]:
+    return {"uid": identity.uid, "gid": identity.gid, "groups": list(identity.groups)}
 
 
 def homes(folder: RunFolder, sandbox: Sandbox | None) -> tuple[str, str]:

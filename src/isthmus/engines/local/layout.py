@@ -90,6 +90,11 @@ class RunFolder:
         """What it used, sampled while it ran; see `engines.sampling`."""
         return self.path / "samples"
 
+    @property
+    def sampling_log(self) -> Path:
+        """What could not be sampled, and why; see `engines.meters`."""
+        return self.path / "sampling.log"
+
     def log(self, stream: str) -> Path:
         """`stdout.log` or `stderr.log`."""
         return self.path / f"{stream}.log"

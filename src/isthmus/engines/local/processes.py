@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -102,3 +103,10 @@ def send(pids: set[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def arrange(sources: list[int]) -> None:
+    """Make these the descriptors 0, 1, 2, …; first moved out of the way, since they may overlap."""
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
+    for target, fd in enumerate(moved):
+        os.dup2(fd, target, inheritable=True)

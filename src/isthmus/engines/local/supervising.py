@@ -13,7 +13,6 @@ otherwise, but for a look now and then at the energy counters and at what the ru
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import resource
@@ -27,10 +26,12 @@ from typing import Any
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.local import cgroups
 from isthmus.engines.local.layout import RunFolder, read_record, write_record
+from isthmus.engines.local.meter_process import MeterProcess
 from isthmus.engines.local.processes import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
+    arrange,
     boot_id,
     descendants,
     parents,
@@ -39,7 +40,7 @@ from isthmus.engines.local.processes import (
     start_ticks,
 )
 from isthmus.engines.local.usage import Boards, UsageMeter
-from isthmus.engines.metering import Power, RaplMeter, estimate, machine_cpu_seconds, share_of_energy
+from isthmus.engines.metering import Power, RaplMeter, machine_cpu_seconds
 from isthmus.engines.sampling import append, line, pause
 
 METER_SECONDS = 30.0
@@ -107,8 +108,8 @@ class Supervisor:
         self._wake = _wake_on_signals()
         self._meter = RaplMeter(Path(spec["powercap"]))
         self._began = (time.time(), time.monotonic())
-        self._machine_began = machine_cpu_seconds() if self._meter.present else 0.0
-        self._power = {name: Power(*watts) for name, watts in spec["power"].items()}
+        self._machine_began = machine_cpu_seconds() if self._meter.present or spec.get("metering") else 0.0
+        self._beside: MeterProcess | None = None
         self._usage_meter: UsageMeter | None = None  # made when the first sample is due: most runs are short
         self._sample_at = self._began[1] + pause(0)
 
@@ -138,7 +139,11 @@ class Supervisor:
         with contextlib.suppress(BrokenPipeError):  # it ended already; its status says how
             os.write(self._go, b"go\n")
         reach("supervisor:going")
+        if plan := self._spec.get("metering"):
+            self._beside = MeterProcess(plan, self._folder.sampling_log)
         self._watch()
+        if self._beside is not None:
+            self._beside.finish()
         self._end_tree()
         reach("supervisor:over")
         os.set_blocking(self._report, False)
@@ -199,18 +204,23 @@ class Supervisor:
 
     def _sample(self) -> None:
         """Write down what the run uses. By the clock that does not jump, like its end."""
+        elapsed = time.monotonic() - self._began[1]
+        seen = self._measuring().read(elapsed, self._folder.log("stdout"))
+        append(self._folder.samples, line(self._began[0] + elapsed, seen))
+
+    def _measuring(self) -> UsageMeter:
         if self._usage_meter is None:
             self._usage_meter = UsageMeter(
                 self._group,
                 self._meter,
-                power=self._power,
+                power={name: Power(*watts) for name, watts in self._spec["power"].items()},
                 devices=self._spec["devices"],
                 cpus=self._spec["milli_cpus"] / 1000,
                 boards=Boards(),
+                beside=self._beside,
+                machine_began=self._machine_began,
             )
-        elapsed = time.monotonic() - self._began[1]
-        seen = self._usage_meter.read(elapsed, self._folder.log("stdout"))
-        append(self._folder.samples, line(self._began[0] + elapsed, seen))
+        return self._usage_meter
 
     def _heed(self) -> None:
         """See what the signals were about: children that ended, a wish to cancel, the machine going down."""
@@ -237,6 +247,8 @@ class Supervisor:
                 return True
             if pid == self._child:
                 self._status = status
+            elif self._beside is not None and pid == self._beside.pid:
+                self._beside.pid = 0
 
     def _terminate(self, why: str, grace: float) -> None:
         self._wanted = why
@@ -251,7 +263,10 @@ class Supervisor:
             send(tree - keep if self._spec["sandboxed"] else tree, signal.SIGTERM)
 
     def _tree(self, family: dict[int, int]) -> set[int]:
-        return descendants(os.getpid(), family) | cgroups.members(self._group)
+        """The job. What reads meters beside it is none of it, as long as the job runs."""
+        beside = self._beside.pid if self._beside is not None and self._status is None else 0
+        others = {beside} | descendants(beside, family) if beside else set()
+        return (descendants(os.getpid(), family) - others) | cgroups.members(self._group)
 
     def _kill_all(self) -> None:
         cgroups.kill(self._group)
@@ -286,19 +301,7 @@ class Supervisor:
         if cpu is None:
             cpu = rusage.ru_utime + rusage.ru_stime
         peak = cgroups.peak_memory(self._group)
-        power = self._power
-        devices, cpus = self._spec["devices"], self._spec["milli_cpus"] / 1000
-        self._meter.sample()
-        source: str | None
-        if self._meter.present:
-            machine = machine_cpu_seconds() - self._machine_began
-            joules: float | None = share_of_energy(self._meter.joules, cpu, machine)
-            others = {name: watts for name, watts in power.items() if name != "cpu"}
-            boards = estimate(others, devices, cpus, elapsed, cpu)
-            joules, source = (joules, "rapl") if boards is None else ((joules or 0) + boards, "estimated")
-        else:
-            joules = estimate(power, devices, cpus, elapsed, cpu)
-            source = None if joules is None else "estimated"
+        joules, source = self._measuring().energy(cpu, elapsed)
         return {
             "elapsed_seconds": elapsed,
             "cpu_seconds": cpu,
@@ -334,7 +337,7 @@ def become_job(
     options = os.memfd_create("options")
     os.write(options, "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape"))
     os.lseek(options, 0, os.SEEK_SET)
-    _arrange([null, out, err, report, go, options])
+    arrange([null, out, err, report, go, options])
     if not spec["options"]:
         os.close(OPTIONS_FD)
     os.umask(0o022)
@@ -347,13 +350,6 @@ def become_job(
             os._exit(127)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     os.execve(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606
-
-
-def _arrange(sources: list[int]) -> None:
-    """Make these the descriptors 0, 1, 2, …; first moved out of the way, since they may overlap."""
-    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
-    for target, fd in enumerate(moved):
-        os.dup2(fd, target, inheritable=True)
 
 
 def _wake_on_signals() -> int:

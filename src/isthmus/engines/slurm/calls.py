@@ -240,6 +240,8 @@ class ListNodes(_Get):
     def read(self, reply: Reply) -> list[SlurmNode]:
         """The nodes."""
         _check("nodes", reply)
+        if not isinstance(reply.body.get("nodes"), list):
+            raise SiteUnavailable("slurmrestd's answer cannot be used: it has no list of nodes.")
         return documents.nodes(reply.body)
 
 

@@ -225,7 +225,10 @@ class ListNodes:
         if "no nodes in the system" in (done.out + done.err).lower():
             return []
         _check("scontrol show nodes", done)
-        return parsing.nodes(done.out)
+        found = parsing.nodes(done.out)
+        if not found:
+            raise SiteUnavailable("scontrol show nodes wrote neither nodes nor that there are none.")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -27,11 +27,12 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
+from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
-from isthmus.resources.deviceclasses import DeviceClass, Meter
+from isthmus.resources.deviceclasses import DeviceClass
 
-from . import records, scripts, submissions
+from . import records, sampler, scripts, submissions
 from .controllers import Budget, Controller
 from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .files import LaunchFile, LogFile, RunFiles
@@ -39,7 +40,6 @@ from .inventories import Seen, inventory
 from .logs import Logs
 from .partitions import Access, choose
 from .records import Record
-from .sampler import SAMPLER
 from .settings import SlurmSettings
 from .settling import Known, Settler
 from .watching import Picture, Watcher
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True)
+    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True)
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
@@ -61,10 +61,12 @@ class SlurmEngine:
         self._news = News()
         self._logs = Logs(files, settings.log_seconds)
         self._gres: dict[str, str] = {}
-        self._meters: dict[str, Meter] = {}
+        self._classes: dict[str, DeviceClass] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
+        self._chosen: dict[Hashable, tuple[str, ...]] = {}
         self._watching: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
         self._groups: dict[str, frozenset[str] | None] = {}
 
@@ -79,15 +81,17 @@ class SlurmEngine:
             await self._load(run_id)
         await self._digest(await self._watcher.fresh())
         self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
+        self._catching_up = asyncio.create_task(self._settler.late.run(self._corrected), name="slurm-late-books")
         self._watcher.watch(bool(self._active))
 
     async def close(self) -> None:
         """Let go. Runs go on."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        for task in (self._watching, self._catching_up):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        self._watching = self._catching_up = None
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -96,12 +100,13 @@ class SlurmEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
-        self._meters = {c.name: c.spec.meter for c in classes if c.spec.meter is not None}
+        self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         self._settler.facts = await self._controller.facts()
         self._nodes = await self._controller.nodes()
         self._partitions = await self._controller.partitions()
+        self._chosen.clear()
         picture = self._watcher.latest
         if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
             picture = await self._watcher.fresh()
@@ -128,7 +133,14 @@ class SlurmEngine:
         gres = submissions.gres_of(run, self._gres)
         account = run.slurm.account or self._settings.account
         access = Access(account, run.slurm.qos or "", self._groups.get(self._settings.user_of(run.namespace)))
-        return choose(run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access)
+        # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
+        key = (run.slurm.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
+        if (known := self._chosen.get(key)) is None:
+            known = choose(
+                run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access
+            )
+            self._chosen[key] = known
+        return known
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Send the run to Slurm, or find it if it was sent before."""
@@ -174,19 +186,18 @@ class SlurmEngine:
         user = self._settings.user_of(run.namespace)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
+        measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
-            self._meters_for(run),
+            bool(measured.meters),
             ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
         )
-        launch = {
-            "batch": LaunchFile(scripts.batch(wishes)),
-            "sample": LaunchFile(SAMPLER),
-            "program": LaunchFile(scripts.program(run, folder, scripts.environment(run, user, folder))),
-        }
+        program = scripts.program(run, folder, scripts.environment(run, user, folder))
+        whole = scripts.launch(scripts.batch(wishes), program, sampler.script(measured, guessed))
+        launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
         reach("submit:begin")
@@ -199,12 +210,12 @@ class SlurmEngine:
         self._active[run.id] = known
         return known
 
-    def _meters_for(self, run: Run) -> tuple[Meter, ...]:
-        """What shall measure: nothing where Slurm itself does, or where one node would speak for several."""
-        facts = self._settler.facts
-        if run.nodes > 1 or (facts.measures_energy and self._settings.transport != "REST"):
-            return ()
-        return tuple(self._meters[name] for name in ("cpu", *sorted(run.devices)) if name in self._meters)
+    def _metering(self, run: Run) -> tuple[Metering, sampler.Guess | None]:
+        """What shall be read beside the run, and guessed: nothing where one node would speak for several."""
+        if run.nodes > 1:
+            return Metering(), None
+        guessed = sampler.guess(self._settler.power, run.devices, run.milli_cpus)
+        return metering(self._classes, run.devices), guessed
 
     async def _search(self, known: Known) -> None:
         """Look for a job with this run's mark, in a picture taken now and in the books."""
@@ -237,6 +248,7 @@ class SlurmEngine:
             after=self._awaited(run),
         )
         known.unsure = True  # until the answer is there
+        self._watcher.sending()
         try:
             number = await self._controller.submit(wanted)
         except EngineRefused:
@@ -326,6 +338,10 @@ class SlurmEngine:
     def _move_over(self) -> None:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
+
+    def _corrected(self, record: Record) -> None:
+        self._over[record.run_id] = record
+        self._tell({record.run_id})
 
     def _tell(self, run_ids: set[str]) -> None:
         self._news.tell(run_ids)
@@ -441,6 +457,7 @@ class SlurmEngine:
         record = await self._ended(run_id)
         if record is None:
             return
+        self._settler.late.drop(run_id)
         if record.user:
             await self._files.remove(run_id, record.user)
         await self._files.drop_record(run_id)

@@ -65,6 +65,11 @@ class Accounted:
     cpus: int = 0
     steps: int = 0
 
+    @property
+    def whole(self) -> bool:
+        """Whether the books have heard all of it: its end, and the steps that it had."""
+        return self.ended_at is not None and (self.steps > 0 or self.started_at is None)
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:

@@ -4,7 +4,7 @@
 <folder>/active/<run id>    the record of a run that is not over
 <folder>/over/<run id>      the record of one that is
 <folder>/runs/<run id>/     the run itself; belongs to the person:
-    launch/                 batch, program, the sampler, and the script
+    launch, script          what starts it (see `scripts`), and the script that it was given
     work/, tmp/             where it runs
     stdout, stderr          its output
     slurm.out               what Slurm itself has to say
@@ -32,8 +32,12 @@ class LogFile(NamedTuple):
     name: str
 
 
+WORKED_WITH = ("work", "tmp", "launch", "script")
+"""What nobody needs when the outputs have been collected."""
+
+
 class LaunchFile(NamedTuple):
-    """A text for the folder `launch`, and its mode."""
+    """A text for the run's folder, and its mode."""
 
     text: str
     mode: int = 0o400

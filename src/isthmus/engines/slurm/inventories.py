@@ -47,6 +47,7 @@ def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
             memory_bytes=sum(node.memory_bytes for node in usable),
             devices={name: count for name, count in devices.items() if count},
         ),
+        others=Capacity(cpus=_taken_by_others(seen)),
         nodes=tuple(_node(node, seen.gres) for node in seen.nodes),
         queues=tuple(
             _queue(partition, seen, waiting[partition.name], running[partition.name]) for partition in seen.partitions
@@ -58,6 +59,12 @@ def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
             "budget": budget,
         },
     )
+
+
+def _taken_by_others(seen: Seen) -> int:
+    """Cpus that jobs of others run on."""
+    running = (job for job in seen.jobs if job.meaning.state is RunState.RUNNING)
+    return sum(job.cpus for job in running if job.run_id is None)
 
 
 def _queue(partition: SlurmPartition, seen: Seen, waiting: int, running: int) -> SiteQueue:
@@ -83,6 +90,9 @@ def _node(node: SlurmNode, gres: Mapping[str, str]) -> SiteNode:
         memory_bytes=node.memory_bytes,
         devices={name: count for name, word in gres.items() if (count := has(node, word))},
         features=list(node.features),
+        states=sorted(node.states),
+        queues=list(node.partitions),
+        gres=dict(node.gres),
     )
 
 

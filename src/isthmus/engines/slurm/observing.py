@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.engines.metering import Power, estimate
+from isthmus.engines.meters import WHOLE_NODE
 
 from . import parsing
 from .facts import Accounted, SlurmJob
-from .meters import WHOLE_NODE
 from .records import Record
 from .states import meaning, why_waiting
 

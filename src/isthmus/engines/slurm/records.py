@@ -6,11 +6,12 @@ belongs to the site's own account, so that no job can change it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 
@@ -62,13 +63,22 @@ def dump(record: Record) -> bytes:
         "held": record.held,
         "final": None if record.final is None else _dump_end(record.final),
     }
-    return json.dumps(plain).encode()
+    return orjson.dumps(plain)
 
 
 def load(run_id: str, content: bytes) -> Record:
-    """As it was kept. One that a crash of the file system destroyed is read as that of a run never sent."""
+    """As it was kept: of several lines the last one that is whole, since each says all.
+
+    A record that a crash of the file system destroyed is read as that of a run never sent.
+    """
+    lines = [line for line in content.splitlines() if line]
+    found = (record for line in reversed(lines) if (record := _load_line(run_id, line)) is not None)
+    return next(found, Record(run_id))
+
+
+def _load_line(run_id: str, line: bytes) -> Record | None:
     try:
-        plain = json.loads(content)
+        plain = orjson.loads(line)
         return Record(
             run_id=run_id,
             user=str(plain["user"]),
@@ -82,7 +92,7 @@ def load(run_id: str, content: bytes) -> Record:
             final=None if plain["final"] is None else _load_end(plain["final"]),
         )
     except (ValueError, KeyError, TypeError):
-        return Record(run_id)
+        return None
 
 
 def _dump_end(end: Observation) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from isthmus.engines.collecting import MAX_DEPTH, translate
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
-from .files import LaunchFile, LogFile
+from .files import WORKED_WITH, LaunchFile, LogFile
 from .ssh import SshConnections
 
 _HANDLES = 64
@@ -306,7 +306,7 @@ class RemoteFiles:
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
         folder = self.folder(run_id)
-        await self._sh(_REMOVE, *(f"{folder}/{name}" for name in ("work", "tmp", "launch")), user=user)
+        await self._sh(_REMOVE, *(f"{folder}/{name}" for name in WORKED_WITH), user=user)
 
     async def remove(self, run_id: str, user: str) -> None:
         """Remove the run's folder."""
@@ -317,10 +317,9 @@ class RemoteFiles:
 
 def _pack(out: IO[bytes], launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name in ("work", "tmp", "launch"):
-            tar.addfile(_folder(name))
+        tar.addfile(_folder("work"))
         for name, file in launch.items():
-            _add(tar, f"launch/{name}", file.text.encode("utf-8", "surrogateescape"), file.mode)
+            _add(tar, name, file.text.encode("utf-8", "surrogateescape"), file.mode)
         for name in sorted(_LOGS):
             _add(tar, name, b"", 0o600)
         made: set[str] = set()

@@ -1,16 +1,17 @@
 """The shell lines that run on the cluster. Pure texts, POSIX shell, nothing but the usual small programs.
 
-Slurm is given three lines that start `batch` in the run's folder. `batch`
+Slurm is given three lines that start `launch` in the run's folder: one file for all that follows, since on a file
+system that nodes share it is files that cost, and not lines. It begins with the batch script, which
 
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
 - starts the program, its output going into files of its own, and passes signals on to it;
 - holds time limits that are not whole minutes;
-- has meters run beside it, for devices that have any;
-- starts the sampler, which writes down what the job uses while it runs;
+- starts the sampler, which writes down what the job uses while it runs, and reads the meters of devices that have any;
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
-`program` sets the environment and becomes the program: so neither Slurm's books nor `ps` ever show the environment.
+Called with the word `program`, the same file sets the environment and becomes the program: so neither Slurm's books nor
+`ps` ever show the environment. Called with `sample` it is the sampler.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isthmus.engines.base import Run
-from isthmus.resources.deviceclasses import Meter
-
-from . import meters
+from isthmus.engines.meters import units_variable
 
 GRACE_SECONDS = 10
 # Some shells do not let these be assigned; `env` sets them.
 _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
-_NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9]")
 
 
 def submitted(folder: str) -> str:
     """What Slurm keeps."""
-    batch = shlex.quote(f"{folder}/launch/batch")
+    path = shlex.quote(f"{folder}/launch")
     return (
-        f"#!/bin/sh\n[ -r {batch} ] && exec /bin/sh {batch}\n"
-        f'echo "isthmus: $(hostname) cannot read "{batch}", which the control plane wrote" >&2\nexit 127\n'
+        f"#!/bin/sh\n[ -r {path} ] && exec /bin/sh {path}\n"
+        f'echo "isthmus: $(hostname) cannot read "{path}", which the control plane wrote" >&2\nexit 127\n'
     )
+
+
+def launch(batch: str, program: str, sample: str) -> str:
+    """The file in the run's folder. A shell reads a `case` whole, and then does one of its parts."""
+    return f'case "$1" in\nprogram)\n{program};;\nsample)\nshift\n{sample};;\n*)\n{batch};;\nesac\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ class Wishes:
     time_limit: float | None = None
     devices: tuple[tuple[str, str], ...] = ()
     """Class and generic resource of each kind of device."""
-    meters: tuple[Meter, ...] = ()
-    """What measures energy on the node."""
+    metered: bool = False
+    """Whether the sampler reads meters, and shall read them once more at the end."""
     ask_usage: bool = False
     """Have Slurm itself asked for peak memory and energy at the end: where it keeps no books."""
 
@@ -67,9 +70,8 @@ def batch(wishes: Wishes) -> str:
         grace=GRACE_SECONDS,
         units=_units(wishes.devices),
         usage=_USAGE if wishes.ask_usage else "",
-        meters=meters.begin(wishes.meters),
-        metered=meters.end(wishes.meters),
-        counted=meters.tell(wishes.meters),
+        metered="wait $sampler\n" if wishes.metered else "",
+        counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if wishes.metered else "",
     )
 
 
@@ -88,24 +90,22 @@ if ! ln "$mine" "$run/begun" 2>/dev/null; then
     echo "isthmus: job $job has begun this run already; nothing is done twice" >&2
     exit 0
   fi
-  rm -f "$run/ended" "$run/late" "$run/missing"
+  rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters"
   mv -f "$mine" "$run/begun"
 fi
 rm -f "$mine"
+mkdir -p "$run/tmp"
 cd "$run/work" || exit 127
-{units}{meters}reset=
+{units}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
 start=$(now)
-$reset /bin/sh "$run/launch/program" </dev/null >>"$run/stdout" {errors} &
+$reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors} &
 child=$!
 for name in TERM INT HUP QUIT USR1 USR2 CONT; do
   trap "kill -s $name $child 2>/dev/null" $name
 done
-sampler=
-if [ -r "$run/launch/sample" ]; then
-  /bin/sh "$run/launch/sample" "$run" $child </dev/null >/dev/null 2>&1 &
-  sampler=$!
-fi
+/bin/sh "$run/launch" sample "$run" $child </dev/null >/dev/null 2>>"$run/sampling.log" &
+sampler=$!
 watch=
 if [ -n "{limit}" ]; then
   (
@@ -124,7 +124,7 @@ while :; do
 done
 end=$(now)
 [ -n "$watch" ] && kill $watch 2>/dev/null
-[ -n "$sampler" ] && kill $sampler 2>/dev/null
+kill $sampler 2>/dev/null
 times >"$run/.times" 2>/dev/null
 {metered}peak=
 while IFS=: read -r number names path; do
@@ -162,7 +162,7 @@ def _units(devices: tuple[tuple[str, str], ...]) -> str:
     lines = ['scontrol -o -d show job "$SLURM_JOB_ID" >"$run/.units" 2>/dev/null && mv -f "$run/.units" "$run/units"']
     for name, gres in devices:
         pattern = f"s/.*{re.escape(gres).replace('/', '.')}:[0-9]*(IDX:\\([0-9,-]*\\)).*/\\1/p"
-        variable = f"ISTHMUS_UNITS_{_NOT_IN_VARIABLE.sub('_', name.upper())}"
+        variable = units_variable(name)
         lines.append(f'{variable}=$(sed -n {shlex.quote(pattern)} "$run/units"); export {variable}')
     return "\n".join(lines) + "\n"
 
@@ -192,7 +192,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
 def _command(run: Run, folder: str) -> list[str]:
     """A command runs once for every task; a script runs once and starts its tasks itself, as with sbatch."""
     if run.script is not None:
-        script = f"{folder}/launch/script"
+        script = f"{folder}/script"
         first = run.script.split("\n", 1)[0]
         if first.startswith("#!") and (words := first[2:].strip().split(None, 1)):
             return [*words, script, *run.args]

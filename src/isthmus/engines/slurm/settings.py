@@ -46,8 +46,8 @@ class RestSettings:
     """The key that the site signs tokens with: a token is made for each person, and lives for minutes."""
     token_file: str | None = None
     """A ready token; `{user}` stands for the account."""
-    connections: int = 16
-    """At once. slurmrestd itself holds about 124 and then stops answering anybody."""
+    connections: int = 8
+    """At once: with more, Slurm does not take jobs any faster. slurmrestd holds about 124 and then answers nobody."""
 
 
 @dataclass(frozen=True, slots=True)

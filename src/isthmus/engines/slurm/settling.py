@@ -2,7 +2,8 @@
 
 Slurm forgets a job some minutes after its end, so the end is written into the run's record as soon as it is seen. What
 is known comes from four places: Slurm's picture, its books, what the batch script wrote, and Slurm's own output file.
-A place that has not caught up yet (books run behind, network file systems too) is given a few more looks.
+A place that has not caught up yet (books run behind, network file systems too) is given a few more looks; books that
+are later still are left to `late_books`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from isthmus.engines.base import Observation, RunState
@@ -22,6 +23,7 @@ from . import observing, parsing, records
 from .controllers import Controller
 from .facts import Accounted, SiteFacts, SlurmJob
 from .files import LogFile, RunFiles
+from .late_books import LateBooks
 from .observing import Evidence, Word
 from .records import Record
 from .sharing import share_of_nodes
@@ -56,13 +58,12 @@ class Known:
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
+        before = self.observation()
         start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
-        moved = (start and start[1]) != (self.start and self.start[1])
-        if moved:
+        if (start and start[1]) != (self.start and self.start[1]):
             self.start = start
-        before = self.job and replace(self.job, started_at=job.started_at if start else self.job.started_at)
         self.job = job
-        return moved or before != job
+        return before != self.observation()
 
     @property
     def run_id(self) -> str:
@@ -90,20 +91,21 @@ class Settler:
         self.facts = SiteFacts()
         self.power: Mapping[str, Power] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self.late = LateBooks(self._books, files)
 
     async def settle(self, ended: Sequence[Known], picture: Picture) -> set[str]:
         """Write down the ends of these; those that are settled."""
         if not ended:
             return set()
-        books = await self._books(ended)
+        books = await self._books([known.job for known in ended if known.job is not None])
         done = await asyncio.gather(*(self._settle_one(known, books, picture) for known in ended))
         return {known.run_id for known, settled in zip(ended, done, strict=True) if settled}
 
-    async def _books(self, ended: Sequence[Known]) -> dict[int, Accounted]:
+    async def _books(self, ended: Sequence[SlurmJob]) -> dict[int, Accounted]:
         """One question to the books for all that ended."""
         if not self.facts.accounting:
             return {}
-        wanted = {known.job.id: known.job for known in ended if known.job is not None}
+        wanted = {job.id: job for job in ended}
         begin = min((j.submitted_at for j in wanted.values() if j.submitted_at), default=datetime.now(UTC))
         try:
             found = await self._controller.books(list(wanted), begin - timedelta(days=1))
@@ -135,8 +137,8 @@ class Settler:
         known.first_look = known.first_look or time.monotonic()
         patient = known.looks < PATIENCE or time.monotonic() < known.first_look + PATIENCE_SECONDS
         expected = "COMPLETED" in job.states or ("FAILED" in job.states and begun is not None)
-        behind = (expected and word is None) or (self.facts.accounting and not _whole(row))
-        if behind and patient:
+        unheard = self.facts.accounting and not (row is not None and row.whole)
+        if patient and (unheard or (expected and word is None)):
             return False
         if word is None and job.exit_code is None and job.signal is None:
             detailed = await self._controller.job(job.id)
@@ -156,7 +158,10 @@ class Settler:
             share_of_nodes(job, picture.jobs, datetime.now(UTC)),
             self.power,
         )
-        await self.finish(known, observing.over(evidence))
+        final = observing.over(evidence)
+        await self.finish(known, final)
+        if unheard:
+            self.late.add(evidence, job, final)
         return True
 
     async def missing(self, known: Known) -> bool:
@@ -236,7 +241,3 @@ def _same(row: Accounted, job: SlurmJob | None) -> bool:
     if row.submitted_at is None or job.submitted_at is None:
         return True
     return abs((row.submitted_at - job.submitted_at).total_seconds()) <= 2
-
-
-def _whole(row: Accounted | None) -> bool:
-    return row is not None and row.ended_at is not None and (row.steps > 0 or row.started_at is None)

@@ -2,7 +2,10 @@
 
 As root, everything of a run is made to belong to its person, and what a person may have changed since is opened step by
 step without following links: what root reads for somebody must be that person's own file.
+
+A burst of jobs is a burst of small files: each run has as few as it can, and their paths are plain texts.
 """
+# ruff: noqa: PTH102, PTH104, PTH105, PTH108, PTH110 - a Path costs more than the call it is made for
 
 from __future__ import annotations
 
@@ -15,17 +18,19 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSink, FileSource
-from isthmus.engines.collecting import find_matches, open_plain, remove_tree
+from isthmus.engines.collecting import collect, remove_tree
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
 from .command_line import account
-from .files import LaunchFile, LogFile
+from .files import WORKED_WITH, LaunchFile, LogFile
+from .trips import Trips
 
 T = TypeVar("T")
 THREADS = 12
@@ -44,6 +49,7 @@ class SharedFiles:
         self._moving: dict[str, tuple[int, int]] = {}
         # Of its own: a network file system that hangs must not keep everybody else from theirs.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm-files")
+        self._trips = Trips(self._threads)
 
     async def open(self) -> None:
         """Make the folders."""
@@ -58,6 +64,7 @@ class SharedFiles:
 
     async def close(self) -> None:
         """Let go of the threads; what hangs is not waited for."""
+        await self._trips.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
@@ -87,31 +94,39 @@ class SharedFiles:
 
     async def create_record(self, run_id: str, content: bytes, *, over: bool = False) -> bool:
         """Make a record; False if there is one."""
-        return await self._do(self._create_record, run_id, content, over)
+        return await self._quickly(self._create_record, run_id, content, over)
 
     def _create_record(self, run_id: str, content: bytes, over: bool) -> bool:
-        if (self._root / ("active" if over else "over") / run_id).exists():
+        here, other = ("over", "active") if over else ("active", "over")
+        if os.path.exists(f"{self._root}/{other}/{run_id}"):
             return False
         new = self._temporary(run_id, content)
         try:
             # A link appears whole, and only once.
-            os.link(new, self._root / ("over" if over else "active") / run_id)
+            os.link(new, f"{self._root}/{here}/{run_id}")
         except FileExistsError:
             return False
         finally:
-            new.unlink()
+            os.unlink(new)
         return True
 
     async def write_record(self, run_id: str, content: bytes) -> None:
-        """Change the record of a run that is not over."""
-        await self._do(lambda: self._temporary(run_id, content).replace(self._root / "active" / run_id))
+        """Change the record of a run that is not over: a line more, which costs no new file."""
+        await self._quickly(self._write_record, run_id, content)
+
+    def _write_record(self, run_id: str, content: bytes) -> None:
+        fd = os.open(f"{self._root}/active/{run_id}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"\n" + content)
+        finally:
+            os.close(fd)
 
     async def finish_record(self, run_id: str, content: bytes) -> None:
         """The run is over."""
-        await self._do(self._finish_record, run_id, content)
+        await self._quickly(self._finish_record, run_id, content)
 
     def _finish_record(self, run_id: str, content: bytes) -> None:
-        self._temporary(run_id, content).replace(self._root / "over" / run_id)
+        os.replace(self._temporary(run_id, content), f"{self._root}/over/{run_id}")
         (self._root / "active" / run_id).unlink(missing_ok=True)
 
     async def drop_record(self, run_id: str) -> None:
@@ -122,8 +137,8 @@ class SharedFiles:
         for place in ("active", "over"):
             (self._root / place / run_id).unlink(missing_ok=True)
 
-    def _temporary(self, run_id: str, content: bytes) -> Path:
-        new = self._root / "staging" / f"{run_id}-{secrets.token_hex(6)}"
+    def _temporary(self, run_id: str, content: bytes) -> str:
+        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
         fd = os.open(new, _NEW, 0o600)
         try:
             os.write(fd, content)
@@ -137,7 +152,8 @@ class SharedFiles:
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
     ) -> bool:
         """Make the folder, then the record; one trip to a thread for both."""
-        return await self._do(self._begin, run_id, user, launch, source, record)
+        do = self._quickly if source is None else self._do
+        return await do(self._begin, run_id, user, launch, source, record)
 
     def _begin(
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
@@ -147,21 +163,21 @@ class SharedFiles:
         return self._create_record(run_id, record, over=False)
 
     def _prepare(self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
-        final = self._root / "runs" / run_id
-        if final.exists():
+        final = f"{self._root}/runs/{run_id}"
+        if os.path.exists(final):
             return
         owner = self._owner(user)
-        new = self._root / "staging" / f"{run_id}-{secrets.token_hex(6)}"
+        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
         there = False
         try:
-            for path in (new, new / "work", new / "tmp", new / "launch"):
-                self._make_folder(path, owner)
+            self._make_folder(new, owner)
+            self._make_folder(f"{new}/work", owner)
             for name, file in launch.items():
-                content = file.text.encode("utf-8", "surrogateescape")
-                self._write(new / "launch" / name, content, file.mode, owner)
-            self._bring(run_id, new / "work", source, owner)
+                self._write(f"{new}/{name}", file.text.encode("utf-8", "surrogateescape"), file.mode, owner)
+            if source is not None:
+                self._bring(run_id, Path(new, "work"), source, owner)
             try:
-                new.rename(final)
+                os.rename(new, final)
                 there = True
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -169,12 +185,12 @@ class SharedFiles:
         finally:
             self._moving.pop(run_id, None)
             if not there:
-                remove_tree(new)
+                remove_tree(Path(new))
 
-    def _bring(self, run_id: str, work: Path, source: FileSource | None, owner: tuple[int, int]) -> None:
+    def _bring(self, run_id: str, work: Path, source: FileSource, owner: tuple[int, int]) -> None:
         made = {work}
-        done, total = 0, sum(file.size for file in source.files) if source else 0
-        for file in source.files if source else ():
+        done, total = 0, sum(file.size for file in source.files)
+        for file in source.files:
             target = work / check_path(file.path)
             missing = [p for p in (target.parent, *target.parent.parents) if p not in made and work in p.parents]
             for parent in reversed(missing):
@@ -185,7 +201,6 @@ class SharedFiles:
                 if self._superuser:
                     os.lchown(target, *owner)
                 continue
-            assert source is not None
             shutil.copyfile(source.path_of(file), target)
             if self._superuser:
                 os.chown(target, *owner)
@@ -193,19 +208,18 @@ class SharedFiles:
             done += file.size
             self._moving[run_id] = (done, total)
 
-    def _make_folder(self, path: Path, owner: tuple[int, int]) -> None:
-        path.mkdir(mode=0o700)
+    def _make_folder(self, path: Path | str, owner: tuple[int, int]) -> None:
+        os.mkdir(path, 0o700)
         if self._superuser:
             os.chown(path, *owner)
 
-    def _write(self, path: Path, content: bytes, mode: int, owner: tuple[int, int]) -> None:
-        fd = os.open(path, _NEW, 0o600)
+    def _write(self, path: str, content: bytes, mode: int, owner: tuple[int, int]) -> None:
+        fd = os.open(path, _NEW, mode)
         try:
             while content:
                 content = content[os.write(fd, content) :]
             if self._superuser:
                 os.fchown(fd, *owner)
-            os.fchmod(fd, mode)
         finally:
             os.close(fd)
 
@@ -268,40 +282,22 @@ class SharedFiles:
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches."""
-        work, owner = self._root / "runs" / run_id / "work", self._owner(user)[0]
-        skipped: list[str] = []
-        left = limit
-        for match in await asyncio.to_thread(find_matches, work, patterns, owner):
-            if match.skipped is not None:
-                skipped.append(match.skipped)
-            elif match.link is not None:
-                await sink.add_link(match.path, match.link)
-            else:
-                left -= await self._collect_one(work, match.path, owner, left, sink, skipped)
-        return skipped
-
-    async def _collect_one(
-        self, work: Path, path: str, owner: int, left: int, sink: FileSink, skipped: list[str]
-    ) -> int:
-        try:
-            fd, info = open_plain(work, path, owner)
-        except OSError as error:
-            skipped.append(f"{path} was not kept: {error.strerror}.")
-            return 0
-        try:
-            if info.st_size > left:
-                skipped.append(f"{path} was not kept: with it the run's outputs exceed what a run may bring back.")
-                return 0
-            await sink.add(path, fd, info.st_mode & 0o777)
-        finally:
-            os.close(fd)
-        return info.st_size
+        return await collect(self._root / "runs" / run_id / "work", self._owner(user)[0], patterns, sink, limit)
 
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
         del user
-        for name in ("work", "tmp", "launch"):
-            await self._do(remove_tree, self._root / "runs" / run_id / name)
+        await self._do(self._tidy, run_id)
+
+    def _tidy(self, run_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError), self._inside(run_id) as folder:
+            for name in WORKED_WITH:
+                try:
+                    os.unlink(name, dir_fd=folder)
+                except FileNotFoundError:
+                    continue
+                except IsADirectoryError:
+                    remove_tree(self._root / "runs" / run_id / name)
 
     async def remove(self, run_id: str, user: str) -> None:
         """Remove the run's folder."""
@@ -320,7 +316,17 @@ class SharedFiles:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
         except OSError as error:
-            raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {error}.") from error
+            raise self._unusable(error) from error
+
+    async def _quickly(self, call: Callable[..., T], *args: object) -> T:
+        """What takes no time to speak of goes together with others like it."""
+        try:
+            return await self._trips.make(partial(call, *args))
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> SiteUnavailable:
+        return SiteUnavailable(f"The site's folder {self._root} cannot be used: {error}.")
 
 
 def _names(folder: Path) -> set[str]:

@@ -6,8 +6,9 @@ says that something still goes on outweighs a base state that says it is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isthmus.engines.base import EndReason, RunState
 
@@ -59,7 +60,8 @@ FLAGS: Mapping[str, Meaning] = {
 SIDE_REMARKS = frozenset({"LAUNCH_FAILED", "UPDATE_DB", "RECONFIG_FAIL"})
 
 
-def meaning(words: Iterable[str]) -> Meaning:
+@lru_cache(maxsize=1024)  # asked for every job at every look, and there are not many states
+def meaning(words: tuple[str, ...]) -> Meaning:
     """What the words of a state mean together; Unknown for what the tables do not have."""
     found = [word for text in words for word in _split(text) if word not in SIDE_REMARKS]
     flags = [FLAGS[word] for word in found if word in FLAGS]

@@ -3,14 +3,16 @@
 Nobody else asks Slurm how jobs are: readers look at the picture. It is taken every second while a run of ours is there,
 and not at all otherwise; where taking it is slow (a site with many thousand jobs) it is taken less often, so that never
 more than a quarter of the time is spent on it, and an eighth while our runs only wait. What counts is the quickest of
-the last few: one that was slow because this machine was busy says nothing about the site. A picture that could not be
-taken changes nothing.
+the last few: one that was slow because this machine was busy says nothing about the site. While runs are being sent and
+none is known to run, it is put off a little: it would show the half of them, and make them wait for it. A picture that
+could not be taken changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
@@ -28,6 +30,8 @@ SHARE_OF_TIME = 4
 SHARE_WHILE_WAITING = 8
 """The same while none of our runs runs: their starts may be seen a little later than their ends."""
 LONGEST_PAUSE = 15.0
+STILL_SENDING = 0.2
+"""Seconds after a run was sent in which another one may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Watcher:
         self._running = False
         self._nudge = asyncio.Event()
         self._costs: deque[float] = deque(maxlen=5)
+        self._sent = -math.inf
         self.latest: Picture | None = None
         self.pictures = 0
         """How many were taken."""
@@ -62,6 +67,10 @@ class Watcher:
             self._busy.set()
         else:
             self._busy.clear()
+
+    def sending(self) -> None:
+        """A run is being sent."""
+        self._sent = time.monotonic()
 
     def nudge(self) -> None:
         """Look again without waiting for the interval to end."""
@@ -100,13 +109,17 @@ class Watcher:
 
     async def _pause(self, begin: float, failures: int) -> None:
         share = SHARE_OF_TIME if self._running else SHARE_WHILE_WAITING
-        left = pause(self._interval, self._costs, failures, share) - (time.monotonic() - begin)
+        due = begin + pause(self._interval, self._costs, failures, share)
+        latest = due + self._interval
         self._nudge.clear()
-        try:
-            async with asyncio.timeout(max(0.0, left)):
-                await self._nudge.wait()
-        except TimeoutError:
-            return
+        while (left := due - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._nudge.wait()
+                return
+            except TimeoutError:
+                if not self._running:
+                    due = min(latest, max(due, self._sent + STILL_SENDING))
 
 
 def pause(interval: float, costs: Collection[float], failures: int, share: int = SHARE_OF_TIME) -> float:

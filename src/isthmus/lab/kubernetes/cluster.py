@@ -75,7 +75,7 @@ class KubernetesLab:
         control = self.control
         control.start_api()
         control.start_controllers()
-        for obj in manifests.grants():
+        for obj in (*manifests.grants(), *manifests.node_grants()):
             namespace = obj["metadata"].get("namespace", "")
             self.asker.create(manifests.PATHS[obj["kind"]].format(namespace=namespace), obj)
         control.authority.kubeconfig(self.place.site_kubeconfig, control.url, "isthmus", manifests.USER)

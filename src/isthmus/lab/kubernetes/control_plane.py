@@ -101,8 +101,11 @@ class ControlPlane:
         with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:  # noqa: S310 - the lab's own
             return json.loads(answer.read())
 
-    def start_controllers(self) -> None:
-        """The controllers (jobs, garbage, nodes, namespaces) and the scheduler."""
+    def start_controllers(self, *, grace_seconds: int = 10) -> None:
+        """The controllers (jobs, garbage, nodes, namespaces) and the scheduler.
+
+        A node that is silent for `grace_seconds` counts as lost; ordinary clusters wait for 40.
+        """
         place, keys = self.place, self.place.keys
         for name, port in (("kube-controller-manager", 3), ("kube-scheduler", 4)):
             if processes.pid_of(place, name) is not None:
@@ -118,7 +121,7 @@ class ControlPlane:
                 words += [
                     "--use-service-account-credentials", f"--service-account-private-key-file={keys}/sa.key",
                     f"--root-ca-file={keys}/ca.crt", f"--cluster-signing-cert-file={keys}/ca.crt",
-                    f"--cluster-signing-key-file={keys}/ca.key", "--node-monitor-grace-period=10s",
+                    f"--cluster-signing-key-file={keys}/ca.key", f"--node-monitor-grace-period={grace_seconds}s",
                     "--node-monitor-period=1s",
                 ]  # fmt: skip
             processes.spawn(place, name, words)

@@ -100,7 +100,7 @@ def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
 
 
 def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]:
-    """The namespace of a site's jobs, and the rights that Isthmus needs there; of the cluster it only reads nodes."""
+    """The namespace of a site's jobs, and the rights that Isthmus needs: in it, and to list nodes and pods in all."""
     subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
     rbac = "rbac.authorization.k8s.io/v1"
     rules = [
@@ -110,7 +110,7 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
     ]
     cluster = [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]},  # what pods use: there is no metrics API
     ]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "isthmus-site"}
@@ -135,6 +135,42 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
             "kind": "ClusterRoleBinding",
             "metadata": {"name": "isthmus-site"},
             "roleRef": {**role, "kind": "ClusterRole"},
+            "subjects": subject,
+        },
+    ]
+
+
+def node_grants(user: str = USER) -> list[dict[str, Any]]:
+    """What Isthmus needs in a cluster that shows the nodes of another site, and no more."""
+    subject = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    rbac, name = "rbac.authorization.k8s.io/v1", "isthmus-nodes"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "name": name}
+    nodes = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    ]
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    there = {"name": name, "namespace": "kube-node-lease"}
+    return [
+        {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": nodes},
+        {
+            "apiVersion": rbac,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {**role, "kind": "ClusterRole"},
+            "subjects": subject,
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "Role",
+            "metadata": there,
+            "rules": [{**leases, "verbs": ["get", "list", "create", "update", "delete"]}],
+        },
+        {
+            "apiVersion": rbac,
+            "kind": "RoleBinding",
+            "metadata": there,
+            "roleRef": {**role, "kind": "Role"},
             "subjects": subject,
         },
     ]

@@ -1,0 +1,138 @@
+"""Slurm nodes seen in Kubernetes: what it costs to keep them there.
+
+A whole control plane with its store, and one site whose inventory is made up, against the API server and controllers of
+a real Kubernetes with its ordinary grace period. Nothing happens meanwhile: that is what goes on day and night.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from isthmus.config import ServerSettings
+from isthmus.engines.base import Engine, Inventory
+from isthmus.lab import processes
+from isthmus.lab.kubernetes.asking import Asker
+from isthmus.lab.kubernetes.control_plane import ControlPlane as Servers
+from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.kinds import DEVICE_CLASS, SITE
+from isthmus.resources.sites import Site, SiteNode
+from isthmus.resources.validation import validate
+from isthmus.runtime.leading import Sole
+from isthmus.server.control_plane import ControlPlane
+from isthmus.server.drivers import Drivers
+from isthmus.storage.directory import DirectoryBlobs
+from isthmus.store.opening import open_store
+from isthmus.testing.engines import until
+from isthmus.testing.fake_engine import FakeEngine, FakeMachine
+from isthmus.testing.kubernetes import running_api_server
+
+from .report import Figure, Section
+
+SIZES = (100, 300)
+LEAST_SECONDS = 60
+NODES = "/api/v1/nodes?labelSelector=isthmus.dev%2Fsite"
+
+
+def run(seconds: int) -> Section:
+    section = Section(
+        "Slurm nodes seen in Kubernetes",
+        "A control plane that shows the nodes of one site (`exposeNodes`) in a Kubernetes 1.20, in the steady state: "
+        "the inventory every 30 s, a comparison with what the cluster shows, a heartbeat of each node every 15 s. "
+        "Processor time of the control plane as a whole, store included; beside it that of the API server. The "
+        "inventory is made up: what it costs to ask Slurm is not in it.",
+    )
+    with running_api_server() as servers:
+        servers.start_controllers(grace_seconds=40)
+        for size in SIZES:
+            with tempfile.TemporaryDirectory() as folder:
+                ours, theirs, lost = asyncio.run(_measure(servers, Path(folder), size, max(LEAST_SECONDS, seconds)))
+            told = f"{ours:.2f} % of a core (the API server: {theirs:.1f} %); {lost} nodes seemed lost meanwhile"
+            target = "below 5 %" if size == max(SIZES) else ""
+            section.add(Figure(f"{size} nodes: cpu of the operator", told, target=target))
+            section.figures[-1].met = ours < 5 if target else None
+    return section
+
+
+class _Inventory(FakeEngine):
+    """An engine with many nodes, each with four GPUs of a known class and something that no class names."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(FakeMachine())
+        self._nodes = tuple(
+            SiteNode(
+                name=f"bench{number:03}", cpus=128, memory_bytes=2**39, devices={"a100": 4}, states=["IDLE"],
+                features=["rack7", "ib"], queues=["all", "short"], gres={"gpu:a100": 4, "fpga:u250": 1},
+            )
+            for number in range(count)
+        )  # fmt: skip
+
+    async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
+        return Inventory(version="Slurm 22.05.8", nodes=self._nodes)
+
+
+async def _measure(servers: Servers, folder: Path, count: int, seconds: int) -> tuple[float, float, int]:
+    store = await open_store(folder / "bench.db")
+    drivers = Drivers(ServerSettings(data=folder))
+
+    async def make_engine(site: Site) -> Engine:
+        return _Inventory(count)
+
+    device = {"slurm": {"gres": "gpu:a100"}, "kubernetes": {"resource": "nvidia.com/gpu"}}
+    site = {"driver": "slurm", "slurm": {"folder": "/x"}, "exposeNodes": True}
+    site |= {"kubernetes": {"kubeconfig": str(servers.kubeconfig)}}
+    for kind, name, spec in ((DEVICE_CLASS, "a100", device), (SITE, f"bench{count}", site)):
+        obj = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}, "spec": spec}
+        await store.create(kind, validate(kind, obj))
+    plane = ControlPlane(
+        store=store,
+        blobs=DirectoryBlobs(folder / "files"),
+        engines=EngineRoom(),
+        make_engine=make_engine,
+        make_exposure=drivers.expose,
+        leadership=Sole(),
+    )
+    control = asyncio.create_task(plane.run())
+    asker = Asker(servers.url, servers.place.keys)
+    try:
+        await until(lambda: _shown(asker, count), "all nodes", 300)
+        await asyncio.sleep(20)  # until renewals have found their turns
+        before = await _ready_since(asker)
+        begun, used, theirs = time.monotonic(), time.process_time(), _cpu_of(servers)
+        await asyncio.sleep(seconds)
+        took = time.monotonic() - begun
+        ours, theirs = (time.process_time() - used) / took, (_cpu_of(servers) - theirs) / took
+        after = await _ready_since(asker)
+        return 100 * ours, 100 * theirs, sum(after.get(name) != since for name, since in before.items())
+    finally:
+        control.cancel()
+        with suppress(asyncio.CancelledError):
+            await control
+        await store.close()
+        for node in (await asyncio.to_thread(asker.ask, NODES))["items"]:
+            await asyncio.to_thread(asker.ask, f"/api/v1/nodes/{node['metadata']['name']}", method="DELETE")
+
+
+async def _shown(asker: Asker, count: int) -> bool:
+    found = (await asyncio.to_thread(asker.ask, NODES))["items"]
+    await asyncio.sleep(1)
+    return len(found) == count
+
+
+async def _ready_since(asker: Asker) -> dict[str, str]:
+    """Each node, and since when it is as it is."""
+    found = (await asyncio.to_thread(asker.ask, NODES))["items"]
+    return {node["metadata"]["name"]: node["status"]["conditions"][0]["lastTransitionTime"] for node in found}
+
+
+def _cpu_of(servers: Servers) -> float:
+    """Seconds of processor time that the API server has used."""
+    pid = processes.pid_of(servers.place, "kube-apiserver")
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,97 @@
+"""Books that run behind: what is said of a run is put right when they have caught up.
+
+The end of a run is told as soon as what can be known soon is known. Books that have not heard of it by then are asked
+again, ever less often and for a quarter of an hour; until they answer, what the job itself wrote down is shown. What
+they say is written into the run's record and told like every other change. A control plane that is restarted in between
+leaves it at what was shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from isthmus.engines.base import Observation
+from isthmus.errors import IsthmusError
+
+from . import observing, records
+from .facts import Accounted, SlurmJob
+from .files import RunFiles
+from .observing import Evidence
+from .records import Record
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+GIVEN_UP_AFTER = 900.0
+
+Ask = Callable[[Sequence[SlurmJob]], Awaitable[dict[int, Accounted]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A run whose end was told without the books."""
+
+    evidence: Evidence
+    job: SlurmJob
+    told: Observation
+    until: float
+
+
+class LateBooks:
+    """Asks the books again."""
+
+    def __init__(self, ask: Ask, files: RunFiles) -> None:
+        self._ask, self._files = ask, files
+        self._late: dict[str, Late] = {}
+        self._some = asyncio.Event()
+        self.pause = FIRST_PAUSE
+
+    def add(self, evidence: Evidence, job: SlurmJob, told: Observation) -> None:
+        """The books have not heard of this run's end."""
+        until = time.monotonic() + GIVEN_UP_AFTER
+        self._late[evidence.record.run_id] = Late(evidence, job, told, until)
+        self.pause = min(self.pause, FIRST_PAUSE)
+        self._some.set()
+
+    def drop(self, run_id: str) -> None:
+        """Nobody wants to know any more."""
+        self._late.pop(run_id, None)
+
+    def awaits(self, run_id: str) -> bool:
+        """Whether what is said of a run may still change."""
+        return run_id in self._late
+
+    async def run(self, corrected: Callable[[Record], None]) -> None:
+        """Ask until cancelled; `corrected` is given each record that changed."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(self.pause)
+            self.pause = min(self.pause * 2, LONGEST_PAUSE)
+            rows = await self._ask([late.job for late in self._late.values()])
+            for run_id, late in list(self._late.items()):
+                row = rows.get(late.job.id)
+                if row is not None and row.whole:
+                    await self._correct(run_id, late, row, corrected)
+                elif time.monotonic() > late.until:
+                    self.drop(run_id)
+            if not self._late:
+                self._some.clear()
+
+    async def _correct(self, run_id: str, late: Late, row: Accounted, corrected: Callable[[Record], None]) -> None:
+        final = observing.over(replace(late.evidence, books=row))
+        record = late.evidence.record.ended(final)
+        if final != late.told:
+            try:
+                await self._files.finish_record(run_id, records.dump(record))
+                if run_id not in self._late:  # forgotten meanwhile: it must not come back
+                    await self._files.drop_record(run_id)
+                    return
+            except IsthmusError as error:  # it is asked for again
+                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+                return
+            corrected(record)
+        self.drop(run_id)
