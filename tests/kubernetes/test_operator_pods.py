@@ -51,7 +51,7 @@ class Cluster:
 
     def leader(self) -> str:
         """The pod that holds the lease."""
-        holder = self.get("lease", "leader", *SYSTEM)["spec"]["holderIdentity"]
+        holder = self.get("lease", "leader", *SYSTEM)["spec"].get("holderIdentity", "")
         return next((name for name in self.ready() if holder.startswith(f"{name}-")), "")
 
     def phase(self, name: str) -> str:
