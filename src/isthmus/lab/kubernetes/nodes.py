@@ -114,7 +114,7 @@ class LabNode:
         call = processes.call
         if not processes.wait(lambda: call(self._place, *words, "version", check=False).returncode == 0, 60):
             raise Misconfigured(f"containerd of {self.name} does not answer: {last_lines(self._log('containerd'))}")
-        call(self._place, *words, "images", "import", str(image))
+        call(self._place, *words, "images", "import", str(image), seconds=300)
 
     # Making and removing
 
