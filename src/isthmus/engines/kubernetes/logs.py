@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from isthmus.engines.base import Stream
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
@@ -36,6 +37,8 @@ _GONE = re.compile(
     rb'"[0-9a-f]{64}": not found\n?\Z'
 )
 Key = tuple[str, Stream]
+_COPYING: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+"""One writer of a copy at a time: a control plane that begins to lead may have opened the site before, to read from."""
 
 
 class Logs:
@@ -122,12 +125,13 @@ class Logs:
     async def _copy(self, key: Key, pod: str, container: str, *, follow: bool) -> None:
         """Append what is new; raises SiteUnavailable, NotFound."""
         path = self._path(*key)
-        known, tail = await asyncio.to_thread(_end_of, path)
         params = {"container": container, **({"follow": "true"} if follow else {})}
-        async with self._client.stream(f"{pod}/log", params, silence=_SILENCE) as blocks:
-            if not await self._pass_over(key, blocks, known, tail):
-                return
-        await self._search(key, pod, container, tail)
+        async with _COPYING.setdefault(path, asyncio.Lock()):
+            known, tail = await asyncio.to_thread(_end_of, path)
+            async with self._client.stream(f"{pod}/log", params, silence=_SILENCE) as blocks:
+                if not await self._pass_over(key, blocks, known, tail):
+                    return
+            await self._search(key, pod, container, tail)
 
     async def _pass_over(self, key: Key, blocks: AsyncIterator[bytes], known: int, tail: bytes) -> bool:
         """Append what comes after the known part; True if the known part is not what comes."""
