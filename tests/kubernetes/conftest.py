@@ -50,7 +50,12 @@ def settings(lab: KubernetesLab, tmp_path: Path) -> KubernetesSettings:
 
 def settings_of(lab: KubernetesLab, folder: Path) -> KubernetesSettings:
     return KubernetesSettings(
-        folder=folder, site=str(uuid.uuid4()), kubeconfig=lab.place.site_kubeconfig, image=IMAGE, helper_image=IMAGE
+        folder=folder,
+        site=str(uuid.uuid4()),
+        kubeconfig=lab.place.site_kubeconfig,
+        image=IMAGE,
+        helper_image=IMAGE,
+        sample_seconds=1.0,
     )
 
 

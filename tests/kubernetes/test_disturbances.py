@@ -181,6 +181,8 @@ async def test_a_node_evicts_and_a_namespace_is_deleted(
     assert end.reason is EndReason.PREEMPTED
     assert "evicted" in end.message
     assert "storage" in end.message
+    assert end.usage is not None
+    assert end.usage.peak_memory_bytes, "by the samples: nobody in the pod could report"
     await wait_log_has(engine, modest.id, b"begun\n")
     lab.asker.ask(f"/api/v1/namespaces/{narrow.namespace}", method="DELETE")
     end = await wait_ended(engine, modest.id)

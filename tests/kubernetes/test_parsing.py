@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import Account, EndReason, Observation, Run, RunState, RunUsage
-from isthmus.engines.kubernetes import inventories, parsing, pods, records
+from isthmus.engines.kubernetes import inventories, parsing, pods, records, sampling
 from isthmus.engines.kubernetes.settings import KubernetesSettings
 from isthmus.errors import (
     EngineRefused,
@@ -173,6 +173,25 @@ def test_an_inventory_counts_what_takes_pods() -> None:
     assert (found.capacity.cpus, found.capacity.memory_bytes) == (1.93, 2**20)
     assert found.capacity.devices == {"gpu": 4, "akida": 1}
     assert inventories.version_of({"major": "1", "minor": "30+"}) == (1, 30)
+
+
+def test_what_pods_use_as_nodes_and_the_metrics_api_tell() -> None:
+    at, main = "2026-01-01T00:00:00Z", {"name": "main"}
+    cpu, memory = {"time": at, "usageCoreNanoSeconds": 1_500_000_000}, {"time": at, "workingSetBytes": 4096}
+    ours = {"podRef": {"name": "a", "namespace": "n"}, "containers": [{**main, "cpu": cpu, "memory": memory}]}
+    theirs = {"podRef": {"name": "b", "namespace": "other"}, "containers": [{**main, "cpu": cpu}]}
+    silent = {"podRef": {"name": "c", "namespace": "n"}, "containers": [main, {"name": "files"}]}
+    (name, seen), *rest = sampling.from_node({"pods": [ours, theirs, silent]}, "n")
+    assert (name, seen.cpu_seconds, seen.memory_bytes, rest) == ("a", 1.5, 4096, [])
+    for cpus, amount in (("250m", 0.25), ("1500000n", 0.0015), ("2", 2.0)):
+        used = [{**main, "usage": {"cpu": cpus, "memory": "12Ki"}}, {"name": "files", "usage": {}}]
+        item = {"metadata": {"name": "a"}, "timestamp": at, "window": "30s", "containers": used}
+        [(name, seen)] = sampling.from_metrics({"items": [item]})
+        assert (name, seen.memory_bytes) == ("a", 12 * 1024)
+        assert seen.cpus == pytest.approx(amount)
+    later = sampling.Sampled(seen.at.timestamp() - 10, 5.0, 1)
+    assert sampling._cpu_seconds(seen, later, 0.0) == pytest.approx(25.0)
+    assert sampling._cpu_seconds(seen, None, seen.at.timestamp() - 3) == pytest.approx(6.0)
 
 
 def test_what_others_ask_for_is_added_up() -> None:

@@ -101,6 +101,20 @@ def test_cancel_retries_and_deleting(server: ServerProcess, lab: KubernetesLab) 
     eventually(lambda: not left(), timeout=60)
 
 
+def test_an_evicted_job_is_tried_again_as_it_says(server: ServerProcess, lab: KubernetesLab) -> None:
+    script = "case $ISTHMUS_RUN_ID in *.0) echo first; exec sleep 1000;; *) echo second;; esac"
+    retries = {"limit": 1, "backoff": "100ms"}
+    server.submit("evicted", "sh", "-c", script, placement={"sites": [SITE]}, retries=retries)
+    eventually(lambda: server.status("evicted")["phase"] == "Running", timeout=90)
+    name = f"isthmus-{server.job('evicted')['metadata']['uid']}-0"
+    asked = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name, "namespace": "isthmus"}}
+    lab.asker.ask(f"{PODS}/{name}/eviction", {**asked, "deleteOptions": {"gracePeriodSeconds": 1}})
+    status = server.finished("evicted", timeout=120)
+    assert (status["phase"], status["attempt"]) == ("Succeeded", 1)
+    assert [(past["reason"], past["attempt"]) for past in status["tries"]] == [("NodeLost", 0)]
+    assert server.output("evicted").endswith("second\n")
+
+
 def test_options_for_other_engines_are_refused(server: ServerProcess) -> None:
     server.submit("wide", "true", resources={"nodes": 2, "tasks": 2}, placement={"sites": [SITE]})
     told = eventually(lambda: server.status("wide").get("message"))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isthmus._kit.clock import utcnow
 from isthmus.errors import Conflict, Expired, NotFound, StoreUnavailable
 from isthmus.lab.kubernetes.control_plane import ControlPlane
-from isthmus.resources.kinds import JOB
+from isthmus.resources.kinds import JOB, LEASE
+from isthmus.runtime import leading
 from isthmus.runtime.informers import Informer
-from isthmus.store.base import Part, Query, Store
+from isthmus.store.base import Key, Part, Query, Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
 from isthmus.testing.kubernetes_home import calling, define
@@ -200,9 +204,44 @@ async def test_conflicts_of_many(admin_location: str) -> None:
     await other.close()
 
 
+APART: ContextVar[timedelta] = ContextVar("APART", default=timedelta())
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+async def test_leaders_whose_clocks_are_apart(
+    admin_location: str, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times in a lease are for people to read: a candidate believes only what it has itself seen."""
+    monkeypatch.setattr(leading, "utcnow", lambda: utcnow() + APART.get())
+    store = await open_store(admin_location)
+    settings = leading.LeaderSettings(duration=5.0, renew_deadline=4.0, interval=0.2)
+    first, second = leading.Leadership(), leading.Leadership()
+
+    def stand(name: str, leadership: leading.Leadership) -> asyncio.Task[None]:
+        return asyncio.create_task(
+            leading.LeaderElection(store, name, settings, leadership).run(asyncio.Event().wait)  # type: ignore[arg-type]
+        )
+
+    holding = stand("first", first)
+    await until(lambda: first.held)
+    APART.set(timedelta(minutes=minutes))
+    waiting = stand("second", second)
+    lease, renewals = Key(LEASE.name, "isthmus-system", "leader"), set[int]()
+    while len(renewals) < 15:
+        record = await store.get(lease)
+        assert record.obj["spec"]["holderIdentity"] == "first"
+        assert not second.held
+        renewals.add(record.version)
+        await asyncio.sleep(0.05)
+    holding.cancel()
+    await until(lambda: second.held)
+    waiting.cancel()
+    await asyncio.gather(holding, waiting, return_exceptions=True)
+    await store.close()
+
+
 async def test_events_of_others_are_not_ours(admin: Path, admin_location: str) -> None:
     from isthmus.resources.kinds import EVENT
-    from isthmus.store.base import Key
 
     async with calling(admin) as api:
         about = {"kind": "Pod", "namespace": "ada", "name": "p"}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
+from isthmus.testing.kubernetes_home import calling, define
 from isthmus.testing.servers import ServerProcess, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -169,3 +173,63 @@ def test_a_leader_that_was_paused_wakes_up_and_does_nothing(
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
         second.stop()
+
+
+def test_a_kind_that_is_removed_under_the_operator(server: ServerProcess, kubectl: Kubectl, admin: Path) -> None:
+    """Its objects are deleted first: the run is ended properly. Defined again, everything goes on."""
+    seconds = _run_for_long(server, "default")
+    kubectl("delete", "crd", "jobs.isthmus.dev", "--wait=false")
+    try:
+        eventually(lambda: not kubectl("get", "crd", "jobs.isthmus.dev", "--ignore-not-found"), timeout=120)
+        assert not _alive(seconds), "nothing of a deleted job runs on"
+        with pytest.raises(HTTPError) as caught:
+            server.request(server.jobs())
+        with caught.value as answer:
+            assert answer.code == 503
+    finally:
+        asyncio.run(_define(admin))
+
+    def taken() -> bool:
+        try:
+            server.submit("again", script="echo again")
+        except HTTPError as error:
+            with error:
+                return error.code == 409
+        return True
+
+    eventually(taken, timeout=60)
+    assert server.finished("again", timeout=90)["phase"] == "Succeeded"
+
+
+async def _define(admin: Path) -> None:
+    async with calling(admin) as api:
+        await define(api)
+
+
+def test_a_namespace_that_is_deleted_while_jobs_run(server: ServerProcess, kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", given=_tenant("fleeting"))
+    eventually(lambda: kubectl("get", "role", "isthmus-admin", "-n", "fleeting", "--ignore-not-found"), timeout=60)
+    seconds = _run_for_long(server, "fleeting")
+    kubectl("delete", "namespace", "fleeting", "--wait=false")
+    eventually(lambda: not kubectl("get", "namespace", "fleeting", "--ignore-not-found"), timeout=120)
+    assert not _alive(seconds), "nothing of a deleted job runs on"
+    assert kubectl("get", "itenant", "fleeting"), "the tenant itself was not deleted"
+    kubectl("delete", "itenant", "fleeting")
+
+
+def _run_for_long(server: ServerProcess, namespace: str) -> str:
+    """A job that runs, known by how long it would."""
+    seconds = f"1000.{uuid.uuid4().int % 10**9}"
+    server.submit("runs", "sleep", seconds, namespace=namespace)
+    eventually(lambda: server.status("runs", namespace)["phase"] == "Running" and _alive(seconds), timeout=60)
+    return seconds
+
+
+def _alive(word: str) -> bool:
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if file.read_bytes().split(b"\0")[:2] == [b"sleep", word.encode()]:
+                return True
+        except OSError:  # it ended meanwhile
+            continue
+    return False

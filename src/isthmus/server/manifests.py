@@ -114,7 +114,11 @@ def _deployment(wanted: Installation) -> Object:
 
 
 def _container(wanted: Installation) -> Object:
-    probe: Object = {"httpGet": {"path": "/readyz", "port": "api", "scheme": "HTTPS"}, "periodSeconds": 5}
+    probe: Object = {
+        "httpGet": {"path": "/readyz", "port": "api", "scheme": "HTTPS"},
+        "periodSeconds": 5,
+        "timeoutSeconds": 5,
+    }
     return {
         "name": NAME,
         "image": wanted.image,
@@ -124,7 +128,13 @@ def _container(wanted: Installation) -> Object:
         "command": ["isthmus"],
         "ports": [{"name": "api", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": probe,
-        "livenessProbe": {**probe, "httpGet": {**probe["httpGet"], "path": "/livez"}, "failureThreshold": 6},
+        "livenessProbe": {
+            **probe,
+            "httpGet": {**probe["httpGet"], "path": "/livez"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,  # a node that is busy is no reason to start it again
+            "failureThreshold": 6,
+        },
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

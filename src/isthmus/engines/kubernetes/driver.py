@@ -36,6 +36,7 @@ from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
+from .sampling import Sampler
 from .settings import KubernetesSettings
 from .settling import Known, Settler
 from .staging import Staging
@@ -50,7 +51,7 @@ _ALIVE = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
 class KubernetesEngine:
     """Runs jobs as pods of a Kubernetes cluster."""
 
-    capabilities = Capabilities(queues=True, images=True)
+    capabilities = Capabilities(queues=True, images=True, samples=True)
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
@@ -62,7 +63,8 @@ class KubernetesEngine:
         self._devices: dict[str, KubernetesDevice] = {}
         self._logs = Logs(self.client, settings.folder / "logs")
         self._staging = Staging(self.client, settings.folder / "staging", settings.max_output_bytes)
-        self._settler = Settler(self.client, self._logs, self._pods, self._jobs)
+        self._sampler = Sampler(self.client, settings, self._logs, self._running)
+        self._settler = Settler(self.client, self._logs, self._sampler, self._pods, self._jobs)
         self._watcher = Watcher(
             self.client, self._pods, self._selector, settings.watch_seconds,
             listed=self._on_list, changed=self._on_change,
@@ -84,6 +86,7 @@ class KubernetesEngine:
         for obj in jobs:
             self._remember(obj)
         await self._watcher.open()
+        await self._sampler.open()
 
     def _remember(self, obj: dict[str, Any]) -> None:
         """A run, by its Job."""
@@ -99,6 +102,7 @@ class KubernetesEngine:
     async def close(self) -> None:
         """Let go. Runs go on."""
         await self._watcher.close()
+        await self._sampler.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -110,7 +114,8 @@ class KubernetesEngine:
         """The nodes; the classes are remembered for later runs."""
         self._devices = {c.name: c.spec.kubernetes for c in classes if c.spec.kubernetes is not None}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
-        self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
+        models = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
+        self._sampler.power = self._settler.power = models
         told = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
         return inventories.inventory(told, nodes, self._devices, await self._others())
@@ -401,6 +406,7 @@ class KubernetesEngine:
         if known.pod is not None and not (known.pod.owned or known.gone):
             await self._delete_pod(run_id, 1)
         await self._logs.remove(run_id)
+        await self._sampler.remove(run_id)
         self._known.pop(run_id, None)
 
     # Logs
@@ -411,9 +417,9 @@ class KubernetesEngine:
         return await self._logs.read(run_id, stream, offset, size)
 
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
-        """Nothing: pods are not sampled while they run."""
+        """Part of what was written down of a run while it ran."""
         await self._find(run_id)
-        return b""
+        return await self._sampler.read(run_id, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
@@ -425,6 +431,10 @@ class KubernetesEngine:
         known = await self._find(run_id)
         if known.final is None:
             await self._logs.wait(run_id, stream, offset, timeout)
+
+    def _running(self) -> list[Pod]:
+        found = (known.pod for known in self._known.values() if known.final is None and not known.gone)
+        return [seen for seen in found if seen is not None and seen.main.state == "running"]
 
     async def _find_log(self, run_id: str, stream: Stream) -> None:
         """A run that ended under another control plane has its log in its pod."""

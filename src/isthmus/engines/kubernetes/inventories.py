@@ -48,7 +48,7 @@ def inventory(
             "others' work": "seen" if others else "not seen: Isthmus may not list the pods of all namespaces",
             "files": "streamed through the API server",
             "logs": "copied while they are written",
-            "usage": "read in the pod from its cgroup",
+            "usage": "read in the pod from its cgroup; sampled by the metrics API or the nodes, with the rights to",
             "energy": "estimated from power models",
             "exactly-once": "by the pod's name; a lost pod has no successor",
         },

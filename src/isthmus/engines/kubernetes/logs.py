@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from isthmus.engines.base import Stream
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
@@ -36,6 +37,8 @@ _GONE = re.compile(
     rb'"[0-9a-f]{64}": not found\n?\Z'
 )
 Key = tuple[str, Stream]
+_COPYING: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+"""One writer of a copy at a time: a control plane that begins to lead may have opened the site before, to read from."""
 
 
 class Logs:
@@ -82,17 +85,19 @@ class Logs:
     async def fetch(self, run_id: str, stream: Stream, pod: str, container: str) -> None:
         """Copy a log that another control plane followed to its end, while its pod is there; once."""
         key = run_id, stream
+        path = self._path(*key)
+        if path.exists():
+            return
         async with self._fetching.setdefault(key, asyncio.Lock()):
-            path = self._path(*key)
-            if path.exists():
-                return
             try:
-                await self._copy(key, pod, container, follow=False)
-            except BaseException as error:
+                if not path.exists():
+                    await self._copy(key, pod, container, follow=False)
+            except BaseException as error:  # a part of it must not be taken for the whole
                 path.unlink(missing_ok=True)
                 if not isinstance(error, NotFound | EngineRefused):
                     raise
-        self._fetching.pop(key, None)
+            finally:
+                self._fetching.pop(key, None)
 
     def wake(self, run_id: str) -> None:
         """The run ended: nobody need wait any longer."""
@@ -120,12 +125,13 @@ class Logs:
     async def _copy(self, key: Key, pod: str, container: str, *, follow: bool) -> None:
         """Append what is new; raises SiteUnavailable, NotFound."""
         path = self._path(*key)
-        known, tail = await asyncio.to_thread(_end_of, path)
         params = {"container": container, **({"follow": "true"} if follow else {})}
-        async with self._client.stream(f"{pod}/log", params, silence=_SILENCE) as blocks:
-            if not await self._pass_over(key, blocks, known, tail):
-                return
-        await self._search(key, pod, container, tail)
+        async with _COPYING.setdefault(path, asyncio.Lock()):
+            known, tail = await asyncio.to_thread(_end_of, path)
+            async with self._client.stream(f"{pod}/log", params, silence=_SILENCE) as blocks:
+                if not await self._pass_over(key, blocks, known, tail):
+                    return
+            await self._search(key, pod, container, tail)
 
     async def _pass_over(self, key: Key, blocks: AsyncIterator[bytes], known: int, tail: bytes) -> bool:
         """Append what comes after the known part; True if the known part is not what comes."""
@@ -171,7 +177,7 @@ class Logs:
 
     async def read(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a copy; empty at its present end."""
-        return await asyncio.to_thread(_part_of, self._path(run_id, stream), offset, size)
+        return await asyncio.to_thread(part_of, self._path(run_id, stream), offset, size)
 
     async def size(self, run_id: str, stream: Stream) -> int:
         """How long a copy is now."""
@@ -205,7 +211,8 @@ def _end_of(path: Path) -> tuple[int, bytes]:
         return 0, b""
 
 
-def _part_of(path: Path, offset: int, size: int) -> bytes:
+def part_of(path: Path, offset: int, size: int) -> bytes:
+    """Some bytes of a file; none if there is no such file."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

@@ -40,6 +40,8 @@ class KubernetesSettings:
     """After this long a question counts as not answered: nothing is concluded."""
     watch_seconds: int = 120
     """A watch is asked for again after this long, and counts as dead when it is silent for a third longer."""
+    sample_seconds: float = 10.0
+    """Between two looks at what runs use. Nodes themselves look every ten seconds."""
     start_seconds: float = 120.0
     """How long an image may fail to be pulled before the run counts as failed."""
     max_output_bytes: int = 50 * 2**30

@@ -24,6 +24,7 @@ from . import parsing, pods, records, wrapping
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
+from .sampling import Sampler
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class Known:
 class Settler:
     """Settles runs that are over."""
 
-    def __init__(self, client: KubernetesClient, logs: Logs, pods_path: str, jobs_path: str) -> None:
-        self._client, self._logs = client, logs
+    def __init__(self, client: KubernetesClient, logs: Logs, sampler: Sampler, pods_path: str, jobs_path: str) -> None:
+        self._client, self._logs, self._sampler = client, logs, sampler
         self._pods, self._jobs = pods_path, jobs_path
         self.power: Mapping[str, Power] = {}
 
@@ -128,7 +129,11 @@ class Settler:
         return self._measured(seen, _in_order(parsing.ended(seen, known.engine_id, cancelled=known.cancelled), now))
 
     def _measured(self, seen: Pod, final: Observation) -> Observation:
-        usage = final.usage
+        elapsed = None
+        if final.started_at is not None and final.ended_at is not None:
+            elapsed = (final.ended_at - final.started_at).total_seconds()
+        usage = self._sampler.completed(seen.run_id, final.usage, elapsed)
+        final = replace(final, usage=usage)
         if usage is None or usage.elapsed_seconds is None:
             return final
         units = {name: ("",) * count for name, count in seen.devices.items()}

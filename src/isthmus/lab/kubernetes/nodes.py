@@ -96,6 +96,7 @@ class LabNode:
             f"--kubeconfig={self.folder}/kubeconfig", f"--hostname-override={self.name}", f"--node-ip={self.address}",
             f"--container-runtime-endpoint={endpoint}", f"--root-dir={KUBELET}",
             f"--cert-dir={self.folder}/certificates", "--oom-score-adj=0",
+            "--housekeeping-interval=2s",
         ]  # fmt: skip
         return [*words, "--container-runtime=remote"] if version(self._binaries) < (1, 24) else words
 
@@ -113,7 +114,7 @@ class LabNode:
         call = processes.call
         if not processes.wait(lambda: call(self._place, *words, "version", check=False).returncode == 0, 60):
             raise Misconfigured(f"containerd of {self.name} does not answer: {last_lines(self._log('containerd'))}")
-        call(self._place, *words, "images", "import", str(image))
+        call(self._place, *words, "images", "import", str(image), seconds=300)
 
     # Making and removing
 
