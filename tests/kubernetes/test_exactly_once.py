@@ -90,6 +90,18 @@ async def test_two_control_planes_submit_at_once(make_engine: MakeEngine, lab: K
     assert len(pods_of(lab, run.id)) == 1
 
 
+async def test_a_site_that_is_open_twice_copies_a_log_once(make_engine: MakeEngine) -> None:
+    """As a control plane has it that read logs before it began to lead."""
+    first, second = await make_engine(), await make_engine()
+    run = run_of("echo begun; sleep 4; echo over")
+    await first.submit(run)
+    for engine in (first, second):
+        await wait_log_has(engine, run.id, b"begun\n")
+    for engine in (first, second):
+        await wait_ended(engine, run.id)
+        assert await whole_log(engine, run.id) == b"begun\nover\n"
+
+
 async def test_a_control_plane_that_comes_later_has_the_log(make_engine: MakeEngine, tmp_path: Path) -> None:
     first = await make_engine()
     run = run_of("echo out; echo err >&2", separate_streams=True)
