@@ -41,7 +41,7 @@ async def test_points_come_once_and_a_cursor_goes_on(api: RunningApi) -> None:
         assert series(first) == {
             "cpu": [[T0 + 1, 0.5], [T0 + 2, 0.5]],
             "memory": [[T0 + 1, 1000.0], [T0 + 2, 1000.0]],
-            "power": [[T0 + 1, 3.0], [T0 + 2, 3.0]],
+            "power": [[T0 + 2, 3.0]],
             "reported.loss": [[T0 + 2, 0.5]],
         }
         assert (first["reset"], first["over"]) == (True, False)

@@ -418,7 +418,7 @@ def test_the_python_client_does_the_same(isthmus: Any, server: Any, tmp_path: Pa
         assert job.download(tmp_path / "back") == ["r.txt"]
         assert client.read_output(job.name, "r.txt") == job.read_output("r.txt") == b"r\n"
         assert job.name in [found.name for found in client.jobs(phase="Succeeded")]
-        assert {event["reason"] for event in client.events(job.name)} >= {"Succeeded"}
+        eventually(lambda: "Succeeded" in {event["reason"] for event in client.events(job.name)})
 
 
 @pytest.mark.anyio

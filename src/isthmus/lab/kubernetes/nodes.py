@@ -66,8 +66,8 @@ class LabNode:
         """Start what does not run; the images are loaded when the runtime is new."""
         if self.running:
             return
-        if not self.processes():
-            self.clean()
+        if self._holder() is None:
+            self.clean()  # also of what an earlier lab of the same number left
             self._make_folders()
             self._make_namespaces()
             self._make_cgroups()
@@ -83,8 +83,11 @@ class LabNode:
                 self.load(image)
         self._start("kubelet", *inside, *self._kubelet())
 
+    def _holder(self) -> int | None:
+        return processes.pid_of(self._place, f"holder-{self.name}")
+
     def _inside(self) -> list[str]:
-        holder = processes.pid_of(self._place, f"holder-{self.name}")
+        holder = self._holder()
         if holder is None:
             raise Misconfigured(f"{self.name} lost its namespaces; take the node down and start it again.")
         return ["nsenter", f"--target={holder}", "--mount", "--net", "--uts"]
