@@ -32,6 +32,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _OURS = {"jobs", "events", "tenants", "sites", "profiles", "experiments", "deviceclasses", "tokens", "namespaces"}
 _WATCHED = 20.0
 """Seconds for which the processor time of a control plane at rest is measured."""
+_AT_REST = 8
 JOB = {"apiVersion": "isthmus.dev/v1", "kind": "Job", "spec": {"command": ["true"], "resources": {"cpus": "10m"}}}
 ENDED = {
     "phase": "Succeeded", "attempt": 0, "site": "local", "engineId": "4711", "exitCode": 0,
@@ -131,12 +132,13 @@ def _watching(server: ServerProcess, watched: int) -> Figure:
 
 
 def _rest(server: ServerProcess) -> None:
-    """Wait until it has read everything: until it uses little processor time."""
-    used = _cpu_seconds(server)
-    for _ in range(60):
+    """Wait until it has read everything and leads: until it uses little processor time for some seconds in a row."""
+    used, quiet = _cpu_seconds(server), 0
+    for _ in range(120):
         time.sleep(1)
         now = _cpu_seconds(server)
-        if now - used < 0.1:
+        quiet = quiet + 1 if now - used < 0.1 else 0
+        if quiet == _AT_REST:
             return
         used = now
 
