@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -18,7 +16,7 @@ from isthmus.testing.browsers import chromium, signed_in
 
 from .reads import JOBS
 from .report import Figure, Section
-from .servers import Server, isthmus
+from .servers import Server, cpu_seconds, isthmus
 
 FEW, MANY, PAINTS, CANCELS, CONSOLES, QUIET = 100, 10_000, 25, 40, 100, 20
 PAINT = """() => new Promise((done) => new PerformanceObserver((list) => {
@@ -150,13 +148,9 @@ def _left_open(server: Server) -> tuple[float, float]:
 
 
 def _use(server: Server) -> float:
-    def ticks() -> int:
-        fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    before, began = ticks(), time.monotonic()
+    before, began = cpu_seconds(server.process.pid), time.monotonic()
     time.sleep(QUIET)
-    return (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
+    return (cpu_seconds(server.process.pid) - before) / (time.monotonic() - began)
 
 
 def _cookie(server: Server) -> str:

@@ -7,7 +7,6 @@ a real Kubernetes with its ordinary grace period. Nothing happens meanwhile: tha
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from isthmus.testing.fake_engine import FakeEngine, FakeMachine
 from isthmus.testing.kubernetes import running_api_server
 
 from .report import Figure, Section
+from .servers import cpu_seconds
 
 SIZES = (100, 300)
 LEAST_SECONDS = 60
@@ -134,5 +134,5 @@ async def _ready_since(asker: Asker) -> dict[str, str]:
 def _cpu_of(servers: Servers) -> float:
     """Seconds of processor time that the API server has used."""
     pid = processes.pid_of(servers.place, "kube-apiserver")
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    assert pid is not None
+    return cpu_seconds(pid)

@@ -8,7 +8,6 @@ opening of watches do not belong to single jobs and are left out.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import ssl
 import tempfile
@@ -26,6 +25,7 @@ from isthmus.testing.kubernetes_home import calling, settled
 from isthmus.testing.servers import ServerProcess, eventually
 
 from .report import Figure, Section
+from .servers import cpu_seconds
 
 _COUNTED = re.compile(r"^apiserver_request_total\{([^}]*)\} ([0-9.e+]+)$", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -155,8 +155,7 @@ def _holding(server: ServerProcess, held: int) -> Figure:
 
 def _cpu_seconds(server: ServerProcess) -> float:
     assert server.process is not None
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_seconds(server.process.pid)
 
 
 def _status(server: ServerProcess, name: str) -> int:

@@ -33,7 +33,7 @@ from isthmus.lab.slurm.registering import manifests
 from .load import wrk
 from .reads import JOBS
 from .report import Figure, Section
-from .servers import Server, isthmus
+from .servers import Server, cpu_seconds, isthmus
 
 NODES, BURST, LOGS, READ_JOBS = 8, 500, 200, 1000
 SITE = "bench"
@@ -258,14 +258,9 @@ def _logs(section: Section, server: Server, lab: SlurmLab, seconds: int) -> None
 
 
 def _cpu(server: Server, seconds: float) -> float:
-    before = _ticks(server)
+    before = cpu_seconds(server.process.pid)
     time.sleep(seconds)
-    return (_ticks(server) - before) / seconds
-
-
-def _ticks(server: Server) -> float:
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (cpu_seconds(server.process.pid) - before) / seconds
 
 
 async def _follow(server: Server, names: list[str], seconds: float) -> tuple[list[float], float]:
@@ -284,9 +279,9 @@ async def _follow(server: Server, names: list[str], seconds: float) -> tuple[lis
         tasks = [asyncio.create_task(follow(name)) for name in names]
         await asyncio.sleep(3)  # the past of each log is read first
         steady.set()
-        before = _ticks(server)
+        before = cpu_seconds(server.process.pid)
         await asyncio.sleep(seconds)
-        busy = (_ticks(server) - before) / seconds
+        busy = (cpu_seconds(server.process.pid) - before) / seconds
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

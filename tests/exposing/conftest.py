@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +12,7 @@ from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.testing.kubernetes import running_api_server
+from isthmus.testing.slurm import running_slurm
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +36,5 @@ def asker(cluster: ControlPlane) -> Asker:
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[SlurmLab]:
     """Four nodes, one with a board and one with a GPU."""
-    folder = Path(tempfile.mkdtemp(prefix="isl-"))
-    folder.chmod(0o711)
-    made = SlurmLab(folder / "lab")
-    try:
-        made.up(4, LabSettings(options={"ReturnToService": "0"}))  # one that is told to be down stays so
+    with running_slurm(4, LabSettings(options={"ReturnToService": "0"})) as made:  # told to be down, it stays so
         yield made
-    finally:
-        made.down(erase=True)
-        shutil.rmtree(folder)

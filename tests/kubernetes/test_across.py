@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,9 @@ import pytest
 from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.lab.kubernetes.registering import manifests as kubernetes_manifests
 from isthmus.lab.slurm.cluster import SlurmLab
-from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.registering import manifests as slurm_manifests
 from isthmus.testing.servers import GROUP, ServerProcess, eventually, running_server
+from isthmus.testing.slurm import running_slurm
 
 pytestmark = [pytest.mark.real, pytest.mark.kubernetes]
 PATIENCE = 120
@@ -28,15 +26,8 @@ SLURM, KUBERNETES = "hpc", "cloud"
 @pytest.fixture(scope="module")
 def slurm_lab() -> Iterator[SlurmLab]:
     """One node of two cpus."""
-    folder = Path(tempfile.mkdtemp(prefix="isl-"))
-    folder.chmod(0o711)
-    made = SlurmLab(folder / "lab")
-    try:
-        made.up(1, LabSettings())
+    with running_slurm(1) as made:
         yield made
-    finally:
-        made.down(erase=True)
-        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.testing.engines import new_run_id, wait_ended
+from isthmus.testing.slurm import running_slurm
 
 MakeEngine = Callable[..., Awaitable[SlurmEngine]]
 USER = "nobody"
@@ -37,25 +36,15 @@ AKIDA = DeviceClass.model_validate(
 @pytest.fixture(scope="session")
 def lab() -> Iterator[SlurmLab]:
     """A plain cluster of three nodes."""
-    yield from _lab(LabSettings())
+    with running_slurm(3) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
 def books_lab() -> Iterator[SlurmLab]:
     """One with accounting and energy counters."""
-    yield from _lab(LabSettings(accounting=True, energy=True))
-
-
-def _lab(settings: LabSettings) -> Iterator[SlurmLab]:
-    folder = Path(tempfile.mkdtemp(prefix="isl-"))
-    folder.chmod(0o711)
-    made = SlurmLab(folder / "lab")
-    try:
-        made.up(3, settings)
+    with running_slurm(3, LabSettings(accounting=True, energy=True)) as made:
         yield made
-    finally:
-        made.down(erase=True)
-        shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.resources.jobs import SlurmOptions
 from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
+from isthmus.testing.slurm import running_slurm
 
 from .conftest import SSH_USER, MakeEngine, settings_of, ssh_settings
 from .test_exactly_once import jobs_of, run_of
@@ -35,23 +35,10 @@ pytestmark = [pytest.mark.real, pytest.mark.anyio]
 QUICK = {"MessageTimeout": "5"}
 
 
-@contextmanager
-def a_lab(settings: LabSettings) -> Iterator[SlurmLab]:
-    folder = Path(tempfile.mkdtemp(prefix="isl-"))
-    folder.chmod(0o711)
-    made = SlurmLab(folder / "lab")
-    try:
-        made.up(2, settings)
-        yield made
-    finally:
-        made.down(erase=True)
-        shutil.rmtree(folder)
-
-
 @pytest.fixture
 def broken() -> Iterator[SlurmLab]:
     """A lab to break."""
-    with a_lab(LabSettings(options=QUICK)) as lab:
+    with running_slurm(2, LabSettings(options=QUICK)) as lab:
         yield lab
 
 
@@ -82,7 +69,7 @@ async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: M
 
 
 async def test_a_backup_controller_takes_over(make_engine: MakeEngine) -> None:
-    with a_lab(LabSettings(backup=True, options={**QUICK, "SlurmctldTimeout": "5"})) as pair:
+    with running_slurm(2, LabSettings(backup=True, options={**QUICK, "SlurmctldTimeout": "5"})) as pair:
         engine = await make_engine(settings_of(pair))
         run, waits = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 4"), run_of("echo waited")
         await engine.submit(run)

@@ -6,9 +6,9 @@
 - `use`: how busy the devices are, in thousandths, empty if nobody says;
 - `t`: the time of the look, in milliseconds since boot.
 
-`rest` sets `nap`, the seconds until the next look: one at first, later more, and never so few that all this takes more
-than a hundredth of a core, whatever a site's own command costs. What cannot be read is left out, and said once on
-descriptor 3, the sampler's own record; after three looks in vain it is not tried again.
+`rest` sleeps until the next look, or until `over` is set: a second at first, later longer, and never so short that all
+this takes more than a hundredth of a core, whatever a site's own command costs. What cannot be read is left out,
+and said once on descriptor 3, the sampler's own record; after three looks in vain it is not tried again.
 
 - RAPL counts processors and memory of the whole node, and wraps around;
 - Hwmon shows what sensors see: `power*_input`, or voltage times current as the INA3221 of Jetson boards has them;
@@ -101,13 +101,6 @@ trap 'over=1; [ -n "$sleeper" ] && kill $sleeper' TERM
   echo "{seen}" || exit 0
   [ -n "$stop" ] && exit 0
   rest
-  if [ -z "$over" ]; then
-    sleep $nap &
-    sleeper=$!
-    [ -z "$over" ] && wait $sleeper
-    [ -n "$over" ] && kill $sleeper
-    sleeper=
-  fi
 done
 """
 
@@ -157,6 +150,13 @@ rest() {
   need=$((($1 + $2 + $3 + $4) * 150 / ticks - (t - born) / 1000))
   [ $need -gt $nap ] && nap=$need
   [ $nap -gt 60 ] && nap=60
+  if [ -z "$over" ]; then
+    sleep $nap &
+    sleeper=$!
+    [ -z "$over" ] && wait $sleeper
+    [ -n "$over" ] && kill $sleeper
+    sleeper=
+  fi
 }
 """
 

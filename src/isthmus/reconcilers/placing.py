@@ -235,8 +235,8 @@ class Placer:
         """Prices, looked up only for jobs whose deadlines make them matter."""
         if not self._planner.is_needed:
             return {}
-        classes = {record.key.name: DeviceClass.model_validate(record.obj) for record in self._classes.all()}
-        return {record.key.name: tariff_of(Site.model_validate(record.obj), classes) for record in self._sites.all()}
+        classes = {record.key.name: self._typed(DeviceClass, record) for record in self._classes.all()}
+        return {record.key.name: tariff_of(self._typed(Site, record), classes) for record in self._sites.all()}
 
     def _tenant_specs(self) -> dict[str, TenantSpec]:
         return {record.key.name: self._typed(Tenant, record).spec for record in self._tenants.all()}

@@ -178,13 +178,6 @@ _LOOP = r"""
 look
 while :; do
   rest
-  if [ -z "$over" ]; then
-    sleep $nap &
-    sleeper=$!
-    [ -z "$over" ] && wait $sleeper
-    [ -n "$over" ] && kill $sleeper
-    sleeper=
-  fi
   kill -0 "$child" || over=1
   stop=$over  # whoever was told to stop before it looked has looked for the last time
   look
