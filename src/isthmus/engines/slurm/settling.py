@@ -58,6 +58,8 @@ class Known:
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
+        if job == self.job:
+            return False
         before = self.observation()
         start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
         if (start and start[1]) != (self.start and self.start[1]):
