@@ -77,6 +77,11 @@ class Known:
         """The run."""
         return self.record.run_id
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is in Slurm's queue."""
+        return self.job is not None and self.job.meaning.state is RunState.QUEUED
+
     def observation(self) -> Observation | None:
         """What can be said of it; None: Slurm may not have it."""
         if self.record.final is not None:
