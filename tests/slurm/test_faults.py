@@ -36,9 +36,9 @@ QUICK = {"MessageTimeout": "5"}
 
 
 @pytest.fixture
-def broken() -> Iterator[SlurmLab]:
+def broken(release: str) -> Iterator[SlurmLab]:
     """A lab to break."""
-    with running_slurm(2, LabSettings(options=QUICK)) as lab:
+    with running_slurm(2, LabSettings(options=QUICK, release=release)) as lab:
         yield lab
 
 
@@ -68,8 +68,9 @@ async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: M
     assert len(jobs_of(broken, late.id)) == 1
 
 
-async def test_a_backup_controller_takes_over(make_engine: MakeEngine) -> None:
-    with running_slurm(2, LabSettings(backup=True, options={**QUICK, "SlurmctldTimeout": "5"})) as pair:
+async def test_a_backup_controller_takes_over(release: str, make_engine: MakeEngine) -> None:
+    options = {**QUICK, "SlurmctldTimeout": "5"}
+    with running_slurm(2, LabSettings(backup=True, options=options, release=release)) as pair:
         engine = await make_engine(settings_of(pair))
         run, waits = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 4"), run_of("echo waited")
         await engine.submit(run)

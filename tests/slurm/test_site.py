@@ -198,7 +198,7 @@ async def test_a_token_that_is_not_the_sites_is_not_let_in(lab: SlurmLab, tmp_pa
 async def test_a_token_file_and_the_socket(lab: SlurmLab, make_engine: MakeEngine, tmp_path: Path) -> None:
     for user in ("root", "nobody"):
         (tmp_path / user).write_text(f"SLURM_JWT={lab.token(user)}\n")
-    rest = RestSettings(url=f"unix:{lab.place.root}/run/rest.sock", token_file=str(tmp_path / "{user}"))
+    rest = RestSettings(url=f"unix:{lab.place.rest_socket}", token_file=str(tmp_path / "{user}"))
     engine = await make_engine(settings_of(lab), transport="REST", rest=rest)
     run = run_of("id -un")
     await engine.submit(run)
