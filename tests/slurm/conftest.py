@@ -21,7 +21,8 @@ from isthmus.testing.engines import new_run_id, wait_ended
 from isthmus.testing.slurm import running_slurm
 
 MakeEngine = Callable[..., Awaitable[SlurmEngine]]
-USER = "nobody"
+USER = "games"
+"""Who runs jobs. Not nobody: slurmrestd of 26.05 takes no token of that account."""
 SSH_USER = "postgres"
 """An account that every machine with the test packages has, and that has a shell."""
 

@@ -36,8 +36,7 @@ class TestRest(EngineContract):
     @pytest.fixture
     def settings(self, lab: SlurmLab) -> SlurmSettings:
         rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
-        # Not nobody: slurmrestd of 26.05 takes no token of that account.
-        return replace(settings_of(lab), transport="REST", rest=rest, accounts={"*": "games"})
+        return replace(settings_of(lab), transport="REST", rest=rest)
 
 
 class TestSsh(EngineContract):
