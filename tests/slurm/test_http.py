@@ -68,7 +68,9 @@ async def test_what_follows_an_answer_is_not_part_of_it(first: bytes) -> None:
         nonlocal made
         made += 1
         await request(reader)
-        twice = b"HTTP/1.1 422 No\r\n" + first + b"Content-Length: 2\r\n\r\n{}HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\nx"
+        twice = (
+            b"HTTP/1.1 422 No\r\n" + first + b"Content-Length: 2\r\n\r\n{}HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\nx"
+        )
         writer.write(twice)
         await writer.drain()
         writer.close()

@@ -405,6 +405,13 @@ def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
         choose(run_of("x", slurm=SlurmOptions(partition="boards")), PARTITIONS, NODES, allowed=("long",))
 
 
+def test_a_default_that_is_not_told_is_left_to_slurm() -> None:
+    quick, wide = SlurmPartition("a-quick", max_seconds=60.0, nodes=2), SlurmPartition("wide", nodes=40)
+    few = SlurmPartition("few", nodes=3)
+    assert choose(run_of("x", time_limit=30.0), (quick, few, wide), ()) == (), "all take it, so Slurm's default does"
+    assert choose(run_of("x", time_limit=90.0), (quick, few, wide), ()) == ("wide",), "the largest that takes it"
+
+
 def test_partitions_are_for_those_who_may_use_them() -> None:
     partition = SlurmPartition(
         "p", allow_groups=("staff",), allow_qos=("high",), deny_accounts=("guests",), deny_qos=("low",), min_nodes=2

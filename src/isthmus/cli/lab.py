@@ -32,6 +32,10 @@ Data = Annotated[
 Binaries = Annotated[
     Path | None, typer.Option("--binaries", help="Folder of Kubernetes' programs; none means PATH, cache, or get them.")
 ]
+Release = Annotated[
+    str,
+    typer.Option("--release", metavar="NAME", help="Slurm of this Debian release, such as trixie; none: installed."),
+]
 
 
 @app.command("up")
@@ -41,10 +45,7 @@ def up(
     nodes: Annotated[int, typer.Option(min=1, max=50, metavar="N", help="Nodes of the Kubernetes cluster.")] = 1,
     accounting: Annotated[bool, typer.Option("--accounting", help="Slurm: with slurmdbd on MariaDB.")] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Slurm: with an energy counter on every node.")] = False,
-    release: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Slurm: of this Debian release, such as trixie; none means this machine's."),
-    ] = "",
+    release: Release = "",
     binaries: Binaries = None,
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", help="Kubernetes: start nothing, use the cluster that this names.")
@@ -134,16 +135,20 @@ def _up_kubernetes(
 
 
 @app.command("binaries")
-def binaries(folder: Binaries = None) -> None:
+def binaries(folder: Binaries = None, release: Release = "") -> None:
     """Find the programs of Kubernetes, or download or build them into the cache; prints the folder.
 
+    With a Debian release it is that release's Slurm.
+
     \b
-    Example:
+    Examples:
       isthmus lab binaries
+      isthmus lab binaries --release trixie
     """
     from isthmus.lab.kubernetes.binaries import ensure
+    from isthmus.lab.slurm.releases import fetch
 
-    sys.stdout.write(f"{ensure(folder)}\n")
+    sys.stdout.write(f"{fetch(release) if release else ensure(folder)}\n")
 
 
 @app.command("image")
