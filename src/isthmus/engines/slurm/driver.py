@@ -81,7 +81,11 @@ class SlurmEngine:
         self._over = dict.fromkeys(over)
         for run_id in active - over:
             await self._load(run_id)
-        await self._digest(await self._watcher.fresh())
+        late = [record for run_id in active - over if (record := self._over.get(run_id)) is not None]
+        picture = await self._watcher.fresh()
+        await self._digest(picture)
+        for record in late:
+            await self._settler.resume(record, picture)
         self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
         self._catching_up = asyncio.create_task(self._settler.late.run(self._corrected), name="slurm-late-books")
         self._watcher.watch(bool(self._active))
