@@ -30,22 +30,22 @@ def runs(server: ServerProcess, name: str) -> int:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_each_step_the_job_still_runs_exactly_once(server: ServerProcess, point: str) -> None:
-    name = point.replace(":", "-")
-    server.stop()
-    server.start(ISTHMUS_CRASH_AT=point)
+def test_killed_at_each_step_the_job_still_runs_exactly_once(own_server: ServerProcess, point: str) -> None:
+    own_server.start()
+    own_server.stop()
+    own_server.start(ISTHMUS_CRASH_AT=point)
     try:
-        server.submit(name, script="echo ran; echo 1 > kept", outputs=["kept"])
+        own_server.submit("job", script="echo ran; echo 1 > kept", outputs=["kept"])
     except (urllib.error.URLError, ConnectionError):
         pytest.fail("the job was not accepted")
-    process = server.process
+    process = own_server.process
     assert process is not None
     assert process.wait(60) == -9, "the crash point was not reached"
-    server.start()
-    status = server.finished(name)
+    own_server.start()
+    status = own_server.finished("job")
     assert status["phase"] == "Succeeded"
     assert (status["attempt"], status["outputs"]["count"]) == (0, 1)
-    assert runs(server, name) == 1
+    assert runs(own_server, "job") == 1
 
 
 def test_jobs_outlive_the_control_plane_and_their_true_end_is_found(own_server: ServerProcess) -> None:
