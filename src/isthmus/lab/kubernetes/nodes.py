@@ -21,11 +21,10 @@ from isthmus.lab import processes
 
 from . import manifests
 from .control_plane import ControlPlane, last_lines, version
+from .kernel import KUBELET
 from .layout import SOCKET, Place
 
 CGROUPS = Path("/sys/fs/cgroup")
-KUBELET = Path("/var/lib/kubelet")
-"""Where every kubelet looks for device plugins, whatever it is told; here all of it is the node's own folder."""
 # The holder keeps the mount namespace until containerd and the kubelet are in it.
 _HOLDER = """\
 mount --bind "$1/run" /run && mount --bind "$1/log" /var/log && mount --bind "$1/kubelet" /var/lib/kubelet &&
@@ -126,7 +125,6 @@ class LabNode:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "run" / "netns").mkdir(exist_ok=True)
         (self.folder / "held").unlink(missing_ok=True)
-        KUBELET.mkdir(exist_ok=True)
 
     def _make_namespaces(self) -> None:
         place, call = self._place, processes.call
