@@ -46,8 +46,9 @@ class ServerSettings:
     identity: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{suffix()}")
     """What this control plane is called among several. Two containers may well agree on name and number: with the same
     identity both would lead."""
-    workers: int = 16
-    """Jobs handled at the same time. Most of the time is waiting for the store or an engine."""
+    workers: int = 64
+    """Jobs handled at the same time. Nearly all of the time is waiting for the store, for files or for an engine, and
+    engines have limits of their own."""
     log_level: str = "INFO"
     """How much is logged: DEBUG, INFO, WARNING, ERROR."""
 

@@ -20,6 +20,8 @@ from .settings import SlurmSettings
 from .submissions import Submission
 
 T = TypeVar("T")
+AT_ONCE = 16
+"""Commands that run at the same time: slurmctld answers no more of them any faster."""
 
 
 class Runner(Protocol):
@@ -43,6 +45,7 @@ class LocalRunner:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -52,6 +55,10 @@ class LocalRunner:
 
     async def run(self, words: Sequence[str], *, user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
         """Run to the end."""
+        async with self._gate:
+            return await self._run(words, user, stdin, env)
+
+    async def _run(self, words: Sequence[str], user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
         try:
             process = await asyncio.create_subprocess_exec(
                 *_as_person(user),
