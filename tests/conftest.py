@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from isthmus.errors import Misconfigured
-from isthmus.lab.kubernetes.binaries import ensure, tell
+from isthmus.lab.fetching import teller
+from isthmus.lab.kubernetes.binaries import ensure
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.testing.kubernetes import running_api_server
 from isthmus.testing.kubernetes_home import settled
@@ -89,6 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slurm-release", default="", help="run Slurm of this Debian release, such as trixie, in tests")
     parser.addoption("--write-durations", action="store_true", help="write tests/durations.txt again")
 
 
@@ -108,7 +110,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         try:
             ensure()
         except Misconfigured as error:  # the test itself will say so again, and fail
-            tell(error.message)
+            teller("kubernetes")(error.message)
     return (yield)
 
 
