@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.console.capacities import room_at
 from isthmus.console.charts import bars_of, measures_of, scatter_of
-from isthmus.console.index import JobIndex, Wanted, row_of
+from isthmus.console.index import JobIndex, Wanted, row_of, what_runs
 from isthmus.console.live import Live, Topic
 from isthmus.console.manifests import at_fields, copied, from_form
 from isthmus.console.rendering import as_yaml, number, shown_phase, size
@@ -285,3 +285,8 @@ def test_words() -> None:
     assert [shown_phase("Pending", "Hold"), shown_phase("Running", "Hold")] == ["Held", "Running"]
     assert [number(0.123456), number(1234567), number(None), number(12.0)] == ["0.123", "1,234,567", "-", "12"]
     assert [size(0), size(1536), size(3 * 2**30)] == ["0 B", "1.5 KiB", "3 GiB"]
+
+
+def test_a_command_is_shown_as_one_would_type_it() -> None:
+    assert what_runs({"command": ["sh", "-c", "exit 3"]}) == "sh -c 'exit 3'"
+    assert what_runs({"script": "#!/bin/sh\n# why\n\necho hi\n"}) == "echo hi"

@@ -8,6 +8,7 @@ question names the tenants.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -269,6 +270,6 @@ def experiment_row(record: Record) -> ExperimentRow:
 def what_runs(spec: Mapping[str, Any]) -> str:
     """The command, or the first telling line of the script."""
     if spec.get("command"):
-        return " ".join(spec["command"])
+        return shlex.join(map(str, spec["command"]))
     lines = [line.strip() for line in (spec.get("script") or "")[:4000].splitlines()]
     return next((line for line in lines if line and not line.startswith("#")), "script")
