@@ -36,7 +36,7 @@ layers: $(STAMP)
 	$(BIN)/lint-imports
 # Real servers on a busy machine are sometimes late: what failed beside other tests is tried once more alone, and said.
 unit: $(STAMP)
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --durations 20 || { test $$? -eq 1 && \
+	@$(BIN)/pytest -q -n $(WORKERS) --durations 20 || { test $$? -eq 1 && \
 	  echo "== what failed is tried once more, alone ==" && \
 	  $(BIN)/pytest -q --last-failed --last-failed-no-failures none --maxfail 5; }
 

@@ -152,17 +152,23 @@ def binaries(folder: Binaries = None, release: Release = "") -> None:
 
 
 @app.command("image")
-def image(data: Data = DEFAULT_FOLDER) -> None:
+def image(
+    archive: Annotated[
+        Path | None, typer.Option(help="An image that was built already, as `podman save` writes it.")
+    ] = None,
+    data: Data = DEFAULT_FOLDER,
+) -> None:
     """Make an image of this Isthmus, with its Python and packages, and load it into the nodes of the Kubernetes lab.
 
     \b
     Example:
       isthmus lab image
+      isthmus lab image --archive isthmus.tar
     """
     lab = _kubernetes(data)
     if not lab.status().running:
         raise Invalid("the Kubernetes lab does not run; start it with: isthmus lab up --kubernetes")
-    name = lab.load_operator()
+    name = lab.load_operator(archive)
     kubeconfig = lab.place.kubeconfig
     sys.stdout.write(
         f"  image       {name}\n"

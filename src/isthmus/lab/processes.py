@@ -88,6 +88,8 @@ def spawn(place: Home, name: str, words: Sequence[str], more: Mapping[str, str] 
             **options,  # type: ignore[call-overload]
         )
     place.pid_file(name).write_text(f"{child.pid}\n")
+    # Popen returns while the program is still being loaded, and for that moment its environment is empty.
+    wait(lambda: child.poll() is not None or _is_ours(place, child.pid), 10)
     child.returncode = 0  # it outlives us on purpose: nobody waits for it, and nobody shall be warned
 
 

@@ -58,6 +58,8 @@ class Known:
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
+        if job == self.job:
+            return False
         before = self.observation()
         start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
         if (start and start[1]) != (self.start and self.start[1]):
@@ -74,6 +76,11 @@ class Known:
     def run_id(self) -> str:
         """The run."""
         return self.record.run_id
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in Slurm's queue."""
+        return self.job is not None and self.job.meaning.state is RunState.QUEUED
 
     def observation(self) -> Observation | None:
         """What can be said of it; None: Slurm may not have it."""
