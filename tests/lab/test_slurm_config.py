@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.errors import Misconfigured
-from isthmus.lab.slurm import config
+from isthmus.errors import Invalid, Misconfigured
+from isthmus.lab.slurm import config, packages, releases
 from isthmus.lab.slurm.layout import LabSettings, NodeSpec, Place
 
 PLACE = Place(Path("/x/lab"), 7)
@@ -42,6 +42,31 @@ def test_generic_resources_are_read() -> None:
     spec = NodeSpec("n1", gres=("board:akida:2", "gpu:1", "lamp"))
     assert config.gres_units(spec) == [("board", "akida", 2), ("gpu", "", 1), ("lamp", "", 1)]
     assert spec.conf == "CPUs=2 RealMemory=1000 Gres=board:akida:2,gpu:1,lamp"
+
+
+def test_programs_of_another_release_come_first_and_bring_their_plugins() -> None:
+    settings = LabSettings(accounting=True, release="trixie")
+    assert PLACE.path.startswith("/x/lab/programs/bin:")
+    line = "PluginDir=/x/lab/programs/lib/slurm-wlm\n"
+    assert line in config.slurm_conf(PLACE, settings, "here")
+    assert line in config.slurmdbd_conf(PLACE, settings)
+    assert "PluginDir" not in config.slurm_conf(PLACE, LabSettings(), "here")
+
+
+@pytest.mark.parametrize("name", ["", "Trixie", "../x", "trixie main", "-o"])
+def test_what_is_no_release_is_not_looked_for(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="not the name of a Debian release"):
+        releases.fetch(name, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_slurmrestd_is_told_what_to_offer_in_the_words_of_its_version() -> None:
+    assert packages.rest_plugins(packages.version("slurm-wlm 22.05.8\n"), True) == [
+        "openapi/v0.0.38",
+        "openapi/dbv0.0.38",
+    ]
+    assert packages.rest_plugins(packages.version("slurm-wlm 23.11.4\n"), True) == ["slurmctld", "slurmdbd"]
+    assert packages.rest_plugins((26, 5), False) == ["slurmctld"]
 
 
 def test_a_folder_too_long_for_sockets_is_refused() -> None:

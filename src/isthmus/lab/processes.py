@@ -132,9 +132,22 @@ def _gone(place: Home, pid: int) -> bool:
 
 
 def all_of(place: Home) -> list[int]:
-    """Every process that was started with this lab's mark, but for ourselves."""
-    found = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
-    return [pid for pid in found if pid != os.getpid() and _is_ours(place, pid)]
+    """Every process that was started with this lab's mark, but for ourselves and those who started us.
+
+    A person who uses the lab has the mark in her shell, and `sudo isthmus lab down` there has it too.
+    """
+    found = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()}
+    return [pid for pid in sorted(found - _ourselves()) if _is_ours(place, pid)]
+
+
+def _ourselves() -> set[int]:
+    """This process, and those that wait for it."""
+    pid, found = os.getpid(), set[int]()
+    with contextlib.suppress(OSError):
+        while pid and pid not in found:
+            found.add(pid)
+            pid = int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
 
 
 def in_namespace(file: Path) -> list[int]:
