@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.engines.kubernetes.exposing import KubernetesExposure
 from isthmus.errors import Invalid, Misconfigured, Unavailable
-from isthmus.reconcilers.exposing import CONDITION, FINALIZER, ExposureReconciler, no_exposure
+from isthmus.reconcilers.exposing import ABANDON, CONDITION, FINALIZER, ExposureReconciler, no_exposure
 from isthmus.reconcilers.recording import Recorder
 from isthmus.resources.kinds import DEVICE_CLASS, SITE, TENANT
 from isthmus.resources.sites import ExposedIn, Site
@@ -189,6 +189,23 @@ async def test_a_site_goes_when_its_nodes_are_gone(home: Home) -> None:
     assert one.nodes() == {}
     assert home.sites.get(KEY) is None
     assert await home.look() is None
+
+
+async def test_a_site_goes_without_a_cluster_that_is_gone_for_good(home: Home) -> None:
+    await home.create(exposeNodes=True)
+    await home.seen("n1")
+    await home.look()
+    home.clusters["/one"].unavailable = "it is away"
+    assert await home.store.delete(KEY) is not None
+    home.sites.note(await home.record())
+    await home.look()
+    assert f"kubectl annotate site hpc {ABANDON}=true" in (await home.told())[2]
+    obj = (await home.record()).obj
+    home.sites.note(
+        await home.store.update(SITE, {**obj, "metadata": {**obj["metadata"], "annotations": {ABANDON: "true"}}})
+    )
+    assert await home.look() is None
+    assert home.sites.get(KEY) is None
 
 
 async def test_a_foreign_node_of_the_same_name(home: Home) -> None:

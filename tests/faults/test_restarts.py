@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from isthmus.config import ServerSettings
 from isthmus.resources.jobs import RUN_FINALIZER
 from isthmus.resources.kinds import JOB
 from isthmus.resources.validation import validate
+from isthmus.server.bootstrap import admin_token
 from isthmus.store.opening import open_store
 from isthmus.testing.servers import ServerProcess, eventually
 
@@ -53,6 +55,20 @@ def test_an_admin_token_that_was_deleted_does_not_come_back_with_the_next_start(
     assert server.token != leaked
     assert ask(server, "GET", server.jobs()).code == 200
     assert leaked not in (server.data / "kubeconfig").read_text()
+
+
+def test_control_planes_that_share_a_token_start_at_once(tmp_path: Path) -> None:
+    """Each finds that there is no token; both make it, and both go on."""
+
+    async def start() -> list[str]:
+        store = await open_store(tmp_path / "x.db")
+        try:
+            settings = ServerSettings(data=tmp_path)
+            return await asyncio.gather(*(admin_token(store, settings) for _ in range(4)))
+        finally:
+            await store.close()
+
+    assert len(set(asyncio.run(start()))) == 1
 
 
 async def fill(database: Path) -> None:

@@ -142,6 +142,23 @@ async def test_objects_of_others_are_never_touched(kind: str, engine: Kubernetes
     lab.asker.ask(f"{path}/{pods.name_of(run.id)}?propagationPolicy=Background", method="DELETE")
 
 
+async def test_a_pod_deleted_at_once_leaves_its_log(engine: KubernetesEngine, lab: KubernetesLab) -> None:
+    """Nobody reads the log, and the pod goes before it would have been followed."""
+    run = run_of("echo once; exec sleep 1000")
+    await engine.submit(run)
+
+    async def printed() -> bool:
+        found = pods_of(lab, run.id)
+        return bool(found and found[0]["status"]["phase"] == "Running") and "once" in lab.asker.text(
+            f"{PODS}/{pods.name_of(run.id)}/log"
+        )
+
+    await until(printed, "the pod to print")
+    lab.asker.ask(f"{PODS}/{pods.name_of(run.id)}?gracePeriodSeconds=2", method="DELETE")
+    assert (await wait_ended(engine, run.id)).reason is EndReason.NODE_LOST
+    assert await whole_log(engine, run.id) == b"once\n"
+
+
 async def test_a_pod_deleted_by_hand_has_no_successor(engine: KubernetesEngine, lab: KubernetesLab) -> None:
     run = run_of("echo once; exec sleep 1000")
     await engine.submit(run)

@@ -10,8 +10,9 @@ import yaml
 
 from isthmus._kit.plain_yaml import PlainLoader
 from isthmus.errors import Invalid
-from isthmus.resources.crds import OLDEST, RULES, VALIDATIONS, custom_kinds, custom_resource, custom_resources
-from isthmus.resources.kinds import JOB, KINDS, SITE, TENANT, TOKEN, Kind
+from isthmus.resources.crd_rules import RULES
+from isthmus.resources.crds import OLDEST, VALIDATIONS, custom_kinds, custom_resource, custom_resources
+from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.validation import validate
 from isthmus.store.kubernetes.shaping import path_of
 from isthmus.testing.kubernetes_home import calling
@@ -115,22 +116,99 @@ def test_newer_servers_are_told_more() -> None:
     assert "args belong to a script; append them to command" in sentences
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec"),
-    [
-        (JOB, {}),
-        (JOB, {"command": ["a"], "args": ["b"]}),
-        (SITE, {"driver": "slurm"}),
-        (SITE, {"driver": "slurm", "slurm": {"folder": "/x", "transport": "SSH"}}),
-        (SITE, {"driver": "slurm", "slurm": {"folder": "/x", "transport": "REST"}}),
-        (SITE, {"driver": "kubernetes", "exposeNodes": True}),
-    ],
-)
-def test_rules_say_the_sentence_of_the_model(kind: Kind, spec: dict[str, Any]) -> None:
+def _job(**more: Any) -> dict[str, Any]:
+    return {"command": ["a"], **more}
+
+
+def _experiment(**more: Any) -> dict[str, Any]:
+    return {"template": _job(), **more}
+
+
+def _range(**more: Any) -> dict[str, Any]:
+    search = {"method": "Random", "trials": 2}
+    return _experiment(parameters=[{"name": "x", "range": {"min": 1, "max": 2, **more}}], search=search)
+
+
+def _slurm(**more: Any) -> dict[str, Any]:
+    return {"driver": "slurm", "slurm": {"folder": "/x", **more}}
+
+
+TWICE = [{"class": "gpu"}, {"class": "gpu"}]
+CHOICES = [{"class": "gpu", "counts": [1]}, {"class": "gpu", "counts": [2]}]
+POINT = [{"name": "x", "values": [1]}]
+REFUSED: list[tuple[Kind, dict[str, Any]]] = [
+    (JOB, {}),
+    (JOB, _job(args=["b"])),
+    (JOB, _job(resources={"anyOf": CHOICES[:1]})),
+    (JOB, {"command": []}),
+    (JOB, {"command": ["", "a"]}),
+    (JOB, {"script": " \n "}),
+    (JOB, _job(outputs=["/etc/passwd"])),
+    (JOB, _job(outputs=["a/../../b"])),
+    (JOB, _job(env=[{"name": "1X"}])),
+    (JOB, _job(env=[{"name": "ISTHMUS_X"}])),
+    (JOB, _job(array={"indices": "a-b"})),
+    (JOB, _job(resources={"devices": TWICE})),
+    (JOB, _job(resources={"anyOf": CHOICES}, deadline="2030-01-01T00:00:00Z")),
+    (JOB, _job(resources={"devices": TWICE[:1], "anyOf": CHOICES[:1]}, deadline="2030-01-01T00:00:00Z")),
+    (JOB, _job(dependencies=[{"job": "b", "outputsInto": "../x"}])),
+    (JOB, _job(dependencies=[{"job": "b", "outputsInto": "/x"}])),
+    (JOB, _job(dependencies=[{"job": "b", "outputsInto": "x//"}])),
+    (JOB, _job(dependencies=[{"job": "b", "outputsInto": "x", "condition": "Started"}])),
+    (SITE, {"driver": "slurm"}),
+    (SITE, {"driver": "kubernetes", "exposeNodes": True}),
+    (SITE, _slurm(transport="SSH")),
+    (SITE, _slurm(transport="REST")),
+    (SITE, _slurm(accounts=[{"tenant": "*", "user": "0"}])),
+    (SITE, _slurm(accounts=[{"tenant": "*", "user": "A b"}])),
+    (SITE, _slurm(rest={"url": "ftp://x"})),
+    (SITE, {"driver": "local", "local": {"visible": ["/"]}}),
+    (SITE, {"driver": "local", "local": {"visible": ["/a/../b"]}}),
+    (TENANT, {"localAccount": {"user": "root"}}),
+    (EXPERIMENT, {"template": {}}),
+    (EXPERIMENT, {"template": _job(array={"indices": "0-3"})}),
+    (EXPERIMENT, {"template": _job(intent="Hold")}),
+    (EXPERIMENT, _experiment(parameters=POINT * 2)),
+    (EXPERIMENT, _experiment(parameters=[{"name": "x", "range": {"min": 1, "max": 2}}])),
+    (EXPERIMENT, _experiment(search={"method": "Random", "trials": 2})),
+    (EXPERIMENT, _experiment(parameters=POINT, search={"method": "TPE", "trials": 2})),
+    (EXPERIMENT, _experiment(stop={"target": 1})),
+    (EXPERIMENT, _range(min=3)),
+    (EXPERIMENT, _range(min=0, log=True)),
+    (EXPERIMENT, _range(step=0.5, log=True)),
+    (EXPERIMENT, _range(min=1.5, integer=True)),
+    (EXPERIMENT, _range(step=0.5, integer=True)),
+    (EXPERIMENT, _experiment(parameters=[{"name": "x"}])),
+    (EXPERIMENT, _experiment(parameters=[{"name": "site", "values": [1]}])),
+    (EXPERIMENT, _experiment(matrix={"devices": ["gpu", "gpu"]})),
+    (EXPERIMENT, _experiment(matrix={"images": ["a", "a"]})),
+    (EXPERIMENT, _experiment(parameters=POINT, search={"trials": 2})),
+    (EXPERIMENT, _experiment(parameters=POINT, search={"method": "Random"})),
+    (EXPERIMENT, _experiment(parameters=POINT, search={"method": "TPE"}, objective={"value": "loss"})),
+    (EXPERIMENT, _experiment(parameters=POINT, search={"method": "Random", "trials": 2, "pruning": {}})),
+    (EXPERIMENT, _experiment(check={})),
+    (EXPERIMENT, _experiment(report={"file": "/x"})),
+    (DEVICE_CLASS, {"meter": {"source": "Command"}}),
+    (DEVICE_CLASS, {"use": {"source": "File"}}),
+]
+"""What each rule in CEL refuses, and the model with the same sentence."""
+
+
+def sentences(kind: Kind, spec: dict[str, Any]) -> list[str]:
+    """What rules in CEL have to say of a spec, by what the model says of it."""
     with pytest.raises(Invalid) as refused:
         validate(kind, _object(kind, spec))
-    sentences = [rule.message for rule in RULES if rule.kind is kind and rule.cel]
-    assert any(sentence in refused.value.message for sentence in sentences)
+    return [rule.message for rule in RULES if rule.kind is kind and rule.cel and rule.message in refused.value.message]
+
+
+@pytest.mark.parametrize(("kind", "spec"), REFUSED)
+def test_rules_say_the_sentence_of_the_model(kind: Kind, spec: dict[str, Any]) -> None:
+    assert sentences(kind, spec)
+
+
+def test_every_rule_in_cel_is_tried() -> None:
+    said = {sentence for kind, spec in REFUSED for sentence in sentences(kind, spec)}
+    assert {rule.message for rule in RULES if rule.cel} == said
 
 
 def test_a_kind_with_replicas_can_be_scaled() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ from isthmus.errors import NotFound
 from isthmus.server.manifests import Installation, manifests
 from isthmus.testing.kubernetes_home import calling
 
-CHART = Path(__file__).parents[2] / "deploy" / "helm" / "isthmus"
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "isthmus"
 
 
 def isthmus(*words: str) -> str:
@@ -82,3 +86,20 @@ def test_the_platform_reads_no_secrets_and_no_pods() -> None:
             assert not {"secrets", "pods", "*"} & set(rule["resources"])
             assert "*" not in rule["verbs"]
             assert "*" not in rule["apiGroups"]
+
+
+def test_the_image_is_built_from_what_is_there() -> None:
+    """Building it takes minutes and a registry; what its file names can be checked at once."""
+    lines = (ROOT / "deploy" / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = [words[1:-1] for line in lines if (words := line.split()) and words[0] == "COPY"]
+    assert copied
+    assert [name for names in copied for name in names if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [re.search(r"\[([a-z,]+)\]", line) for line in lines if re.search(r"\bpip (wheel|install)\b", line)]
+    extras = [set(found[1].split(",")) for found in asked if found]
+    assert extras[0] == extras[1] == set(project["optional-dependencies"])
+    assert {project["readme"], *project["license-files"]} <= {name for names in copied for name in names}
+    command = json.loads(next(line for line in lines if line.startswith("CMD ")).removeprefix("CMD "))
+    pod = next(obj for obj in manifests(Installation()) if obj["kind"] == "Deployment")["spec"]["template"]["spec"]
+    assert command[0] == pod["containers"][0]["command"][0] in project["scripts"]
+    assert f"USER {pod['securityContext']['runAsUser']}:{pod['securityContext']['fsGroup']}" in lines

@@ -9,15 +9,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from isthmus.errors import Misconfigured
 from isthmus.lab import processes
-from isthmus.lab.kubernetes import binaries, building, downloading, kernel
-from isthmus.lab.kubernetes.cluster import KubernetesLab
+from isthmus.lab.kubernetes import binaries, building, downloading, images, kernel
+from isthmus.lab.kubernetes.cluster import KubernetesLab, machine_lock
 from isthmus.lab.kubernetes.kernel import SETTINGS
+from isthmus.lab.kubernetes.layout import Place
 from isthmus.testing.kubernetes import running_api_server
 
 pytestmark = pytest.mark.kubernetes
@@ -46,12 +48,29 @@ def traces(lab: KubernetesLab) -> list[str]:
     return left
 
 
+@contextmanager
+def another_node(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """What a node of another lab has mounted at the place of all kubelets, in a namespace of its own."""
+    number = 9_999
+    (folder / "here").touch()
+    script = f'mount --bind "$0" {kernel.KUBELET} && echo held && read _ && ls {kernel.KUBELET}'
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder)]
+    with machine_lock():
+        kernel.remember(number)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        assert node.stdout.readline() == "held\n"
+        yield node
+    with machine_lock():
+        kernel.restore(number)
+
+
 def settings() -> list[str]:
     return [(Path("/proc/sys") / name).read_text() for name in SETTINGS]
 
 
 @pytest.mark.real
-def test_the_command_line_and_what_is_left(data: Path) -> None:
+def test_the_command_line_and_what_is_left(data: Path, tmp_path: Path) -> None:
     before, others = settings(), kernel.FOLDER.exists()
     assert "no Kubernetes runs" in isthmus("status", "--data", str(data)).stdout
     done = isthmus("up", "--kubernetes", "--data", str(data))
@@ -65,7 +84,9 @@ def test_the_command_line_and_what_is_left(data: Path) -> None:
         ["kubectl", "--kubeconfig", lab.place.kubeconfig, "get", "nodes", "-o", "name"], capture_output=True, text=True
     )
     assert names.stdout == f"node/{lab.place.node_name(1)}\n"
-    assert isthmus("down", "--data", str(data)).returncode == 0
+    with another_node(tmp_path) as node:
+        assert isthmus("down", "--data", str(data)).returncode == 0
+        assert node.communicate("\n", timeout=60)[0] == "here\n", "taken from another lab"
     assert traces(lab) == []
     if not others and not kernel.FOLDER.exists():
         assert settings() == before
@@ -97,9 +118,9 @@ def test_programs_are_taken_where_they_are(tmp_path: Path, monkeypatch: pytest.M
     assert binaries.find(given) == given
     monkeypatch.setattr(binaries, "PATH", str(tmp_path))
     assert binaries.find(None, cache) is None
-    shutil.copytree(given, cache / building.VERSION)
-    assert binaries.find(None, cache) == cache / building.VERSION
-    (cache / building.VERSION / "kubelet").unlink()
+    shutil.copytree(given, cache / building.BUILD)
+    assert binaries.find(None, cache) == cache / building.BUILD
+    (cache / building.BUILD / "kubelet").unlink()
     assert binaries.find(None, cache) is None
 
 
@@ -117,8 +138,8 @@ def test_programs_are_downloaded_or_built_by_one_at_a_time(tmp_path: Path, monke
     monkeypatch.setattr(downloading, "download", lambda folder, say: fill("download", folder))
     monkeypatch.setattr(building, "build", lambda folder, work, say: fill("build", folder))
     told: list[str] = []
-    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.VERSION
-    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.VERSION
+    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.BUILD
+    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.BUILD
     monkeypatch.setattr(downloading, "reachable", lambda: True)
     assert binaries.ensure(None, tmp_path / "b", told.append) == tmp_path / "b" / downloading.VERSION
     assert made == ["build", "download"]
@@ -140,11 +161,44 @@ def test_settings_of_the_machine_are_put_back_after_the_last_lab(tmp_path: Path)
     for name in SETTINGS:
         (proc / name).parent.mkdir(parents=True, exist_ok=True)
         (proc / name).write_text("0\n")
-    kernel.remember(1, folder, proc)
+    where = (folder, proc, tmp_path / "kubelet")
+    kernel.remember(1, *where)
     (proc / SETTINGS[0]).write_text("1\n")
-    kernel.remember(2, folder, proc)
-    kernel.restore(1, folder, proc)
+    kernel.remember(2, *where)
+    kernel.restore(1, *where)
     assert (proc / SETTINGS[0]).read_text() == "1\n"
-    kernel.restore(2, folder, proc)
+    assert where[2].exists()
+    kernel.restore(2, *where)
     assert (proc / SETTINGS[0]).read_text() == "0"
     assert not folder.exists()
+    assert not where[2].exists()
+
+
+def test_a_process_is_known_from_the_moment_it_was_started(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    for folder in ("run", "log"):
+        (tmp_path / folder).mkdir()
+    for _ in range(50):
+        processes.spawn(place, "sleep", ["sleep", "60"])
+        assert processes.pid_of(place, "sleep") is not None
+        processes.kill_all(lambda: processes.all_of(place))
+    processes.spawn(place, "none", ["true"])
+    assert processes.wait(lambda: processes.pid_of(place, "none") is None, 30)
+
+
+def test_what_an_earlier_recipe_made_the_same_is_taken_over(tmp_path: Path) -> None:
+    earlier = tmp_path / building.VERSION
+    earlier.mkdir()
+    for name in building.PROGRAMS:
+        (earlier / name).write_text(name)
+    building.adopt(tmp_path / building.BUILD)
+    assert {file.name for file in (tmp_path / building.BUILD).iterdir()} == {*building.PROGRAMS} - building.PATCHED
+    building.adopt(tmp_path / building.BUILD)
+
+
+def test_an_archive_names_its_image(tmp_path: Path) -> None:
+    (tmp_path / "layer").touch()
+    images.write(tmp_path / "good.tar", [images.Image("localhost/x:1", [tmp_path / "layer"], ["sh"])])
+    assert images.name_of(tmp_path / "good.tar") == "localhost/x:1"
+    with pytest.raises(Misconfigured, match="podman save"):
+        images.name_of(tmp_path / "layer")

@@ -12,6 +12,7 @@ from isthmus._kit.clock import timestamp, utcnow
 from isthmus.testing.servers import COUNTING, GROUP, ServerProcess, eventually
 
 pytestmark = pytest.mark.real
+
 POINTS = ("stop:before", "stop:after", "preempt:before", "preempt:after", "finish:collected")
 
 

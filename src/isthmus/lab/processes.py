@@ -33,6 +33,11 @@ class Home(Protocol):
         """Its folder."""
         ...
 
+    @property
+    def path(self) -> str:
+        """PATH of all that it runs."""
+        ...
+
     def log(self, name: str) -> Path:
         """Where a daemon writes its log."""
         ...
@@ -44,7 +49,7 @@ class Home(Protocol):
 
 def environment(place: Home, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """What every program of the lab is given."""
-    return {"PATH": PATH, "LC_ALL": "C", place.mark[0]: place.mark[1], **(more or {})}
+    return {"PATH": place.path, "LC_ALL": "C", place.mark[0]: place.mark[1], **(more or {})}
 
 
 def call(
@@ -83,6 +88,8 @@ def spawn(place: Home, name: str, words: Sequence[str], more: Mapping[str, str] 
             **options,  # type: ignore[call-overload]
         )
     place.pid_file(name).write_text(f"{child.pid}\n")
+    # Popen returns while the program is still being loaded, and for that moment its environment is empty.
+    wait(lambda: child.poll() is not None or _is_ours(place, child.pid), 10)
     child.returncode = 0  # it outlives us on purpose: nobody waits for it, and nobody shall be warned
 
 

@@ -31,6 +31,8 @@ from .writing import Writer
 log = logging.getLogger(__name__)
 
 FINALIZER = "isthmus.dev/exposed-nodes"
+ABANDON = "isthmus.dev/abandon-nodes"
+"""Annotation of a Site, `true`: its Nodes are left where they are, because their cluster is gone for good."""
 CONDITION = "NodesExposed"
 SOON = 5.0
 TOLD = 5
@@ -77,7 +79,8 @@ class ExposureReconciler:
             return DONE
         try:
             if shown_in is not None and shown_in != where:
-                await self._remove(site, shown_in)
+                if (site.metadata.annotations or {}).get(ABANDON) != "true":
+                    await self._remove(site, shown_in)
                 record = await self._write(record, site, None, None)
                 site = Site.model_validate(record.obj)
             if where is None:
@@ -193,7 +196,8 @@ def failure(site: Site, where: ExposedIn | None, message: str) -> str:
     """What is told when the cluster could not be asked."""
     if site.status.exposed_in is not None and site.status.exposed_in != where:
         return (
-            f"nodes cannot be removed from the cluster of {site.status.exposed_in.kubeconfig or 'Isthmus'}: {message}"
+            f"nodes cannot be removed from the cluster of {site.status.exposed_in.kubeconfig or 'Isthmus'}: {message}. "
+            f"If it is gone for good: kubectl annotate site {site.name} {ABANDON}=true"
         )
     return message
 

@@ -3,8 +3,7 @@
 A server refuses by schema what the models refuse, as far as its language goes:
 
 - types, bounds, patterns, enums and required fields come from `schemas.structural_schema`;
-- `RULES` adds what only the models' own code checks. Each rule has a form that every server since 1.20 reads, or
-  one in CEL that says the model's own sentence (servers since 1.25), or both;
+- `crd_rules.RULES` adds what only the models' own code checks;
 - what neither can say is found by the operator, which reports it on the object with the same sentence.
 
 The status has a default, so that a new object has a phase before the operator has looked at it.
@@ -13,120 +12,21 @@ The status has a default, so that a new object has a phase before the operator h
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 
-from .kinds import JOB, KINDS, SITE, TENANT, Column, Kind
+from .crd_rules import RULES, Rule
+from .kinds import KINDS, Column, Kind
 from .meta import GROUP
 from .schemas import GROUP_VERSION_KIND, Schema, structural_schema
 
 OLDEST, NEWEST = 20, 36
 """The minor versions of Kubernetes 1.x that are supported."""
 CEL_SINCE, SELECTABLE_SINCE = 25, 31
+_INNER = {"[]": "items", "{}": "additionalProperties"}
 VALIDATIONS = "x-kubernetes-validations"
 MANAGED_BY = {"app.kubernetes.io/name": "isthmus", "app.kubernetes.io/managed-by": "isthmus"}
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One check of a model's own code, said to an API server."""
-
-    kind: Kind
-    path: str
-    """Where: names joined by dots, `[]` for the items of a list; empty for the whole object."""
-    schema: Schema = field(default_factory=dict)
-    """For every server."""
-    cel: str = ""
-    """For servers since 1.25."""
-    message: str = ""
-    """The sentence of the model."""
-
-
-_BELOW_DEV = {"pattern": "^/dev/", "not": {"pattern": r"(^|/)\.\.(/|$)"}}
-RULES = (
-    Rule(
-        JOB,
-        "spec",
-        {"oneOf": [{"required": ["command"]}, {"required": ["script"]}]},
-        "has(self.command) != has(self.script)",
-        "give exactly one of command (a list of words) and script (a text)",
-    ),
-    Rule(
-        JOB,
-        "spec",
-        cel="!has(self.command) || !has(self.args) || size(self.args) == 0",
-        message="args belong to a script; append them to command",
-    ),
-    Rule(JOB, "spec.command", {"minItems": 1, "maxItems": 10_000}, message="must name a program"),
-    Rule(JOB, "spec.args", {"maxItems": 10_000}),
-    Rule(JOB, "spec.script", {"pattern": r"\S"}, message="is empty"),
-    Rule(
-        JOB,
-        "spec.outputs[]",
-        {"minLength": 1, "not": {"pattern": r"^/|(^|/)\.\.(/|$)"}},
-        message="must be a pattern below the job's own folder, such as out/*.csv",
-    ),
-    Rule(
-        JOB,
-        "spec.env[].name",
-        {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": {"pattern": "^ISTHMUS_"}},
-        message="must consist of letters, digits and _ and not begin with a digit",
-    ),
-    Rule(
-        JOB,
-        "spec.array.indices",
-        {"pattern": r"^ *[0-9]+(-[0-9]+(:[0-9]+)?)?( *, *[0-9]+(-[0-9]+(:[0-9]+)?)?)* *$"},
-        message="is not an index or a range; write 0-99, 1,3,5 or 0-100:10",
-    ),
-    Rule(
-        SITE,
-        "spec",
-        {"anyOf": [{"properties": {"driver": {"not": {"enum": ["slurm"]}}}}, {"required": ["slurm"]}]},
-        "self.driver != 'slurm' || has(self.slurm)",
-        "driver slurm needs the section slurm, with at least a folder",
-    ),
-    Rule(
-        SITE,
-        "spec.slurm",
-        cel="self.transport != 'SSH' || has(self.ssh)",
-        message="transport SSH needs the section ssh with host, user, keyFile and knownHostsFile",
-    ),
-    Rule(
-        SITE,
-        "spec.slurm",
-        cel="self.transport != 'REST' || has(self.rest)",
-        message="transport REST needs the section rest with url and keyFile or tokenFile",
-    ),
-    Rule(
-        SITE,
-        "spec",
-        {
-            "anyOf": [
-                {"properties": {"driver": {"enum": ["slurm"]}}},
-                {"properties": {"exposeNodes": {"enum": [False]}}},
-            ]
-        },
-        "!self.exposeNodes || self.driver == 'slurm'",
-        "exposeNodes shows the nodes of a Slurm site; remove it, or set driver to slurm",
-    ),
-    Rule(SITE, "spec.slurm.accounts[].user", {"not": {"enum": ["root", "0"]}}, message="jobs never run as root"),
-    Rule(SITE, "spec.devices[].paths[]", _BELOW_DEV, message="must be below /dev"),
-    Rule(TENANT, "spec.localAccount.user", {"not": {"enum": ["root", "0"]}}, message="jobs never run as root"),
-    Rule(
-        TENANT,
-        "metadata.name",
-        {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"},
-        message="cannot be a tenant's name, which is a namespace",
-    ),
-    Rule(
-        TENANT,
-        "metadata.name",
-        {"not": {"pattern": "^(isthmus|kube)-"}},
-        message="is reserved for the platform; choose another",
-    ),
-)
 
 
 def custom_kinds() -> list[Kind]:
@@ -204,26 +104,27 @@ def _initial_status(model: type[BaseModel]) -> Any:
 
 def _apply(schema: Schema, rule: Rule, minor: int) -> None:
     place = _at(schema, rule.path)
+    if rule.cel and minor >= CEL_SINCE:
+        place.setdefault(VALIDATIONS, []).append({"rule": rule.cel, "message": rule.message})
+        return
     for word, value in rule.schema.items():
         if word in place and word in ("not", "anyOf", "oneOf"):
             place.setdefault("allOf", []).append({word: value})
         else:
             place[word] = value
-    if rule.cel and minor >= CEL_SINCE:
-        place.setdefault(VALIDATIONS, []).append({"rule": rule.cel, "message": rule.message})
 
 
 def _at(schema: Schema, path: str) -> Schema:
     for part in _parts(path):
-        schema = schema["items"] if part == "[]" else schema.setdefault("properties", {}).setdefault(part, {})
+        schema = schema[_INNER[part]] if part in _INNER else schema.setdefault("properties", {}).setdefault(part, {})
     return schema
 
 
 def _parts(path: str) -> Iterable[str]:
     for word in path.split("."):
-        yield word.removesuffix("[]")
-        if word.endswith("[]"):
-            yield "[]"
+        yield word.removesuffix("[]").removesuffix("{}")
+        if word[-2:] in _INNER:
+            yield word[-2:]
 
 
 def _subresources(kind: Kind) -> dict[str, Any]:

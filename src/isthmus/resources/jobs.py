@@ -264,7 +264,9 @@ class JobSpec(Model):
     args: list[str] = Field(default_factory=list, description="arguments of the script")
     image: str | None = Field(default=None, max_length=512, description="container image, where the site runs images")
     files: Files | None = None
-    outputs: list[str] = Field(default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv")
+    outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
+        default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
+    )
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
     resources: Resources = Field(default_factory=Resources)

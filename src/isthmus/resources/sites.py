@@ -38,7 +38,7 @@ class LocalSite(Model):
     isolation: Literal["Required", "Preferred", "None"] = Field(
         default="Preferred", description="whether jobs run in a sandbox (bubblewrap)"
     )
-    visible: list[str] = Field(
+    visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,
         max_length=64,
         description="folders that jobs may read besides the system's own, such as /data",

@@ -114,7 +114,8 @@ async def admin_token(store: Store, settings: ServerSettings) -> str:
 
     The file is written before the object, so that a crash in between leaves a token that the next start completes,
     and never one that nobody has. One that an administrator deleted since is not made again: a lease, made after the
-    token, is the mark that it was there, and the file gets a new one.
+    token, is the mark that it was there, and the file gets a new one. Control planes that share the file may start at
+    once: whoever comes second finds the token made.
     """
     path = settings.admin_token
     if not path.exists():
@@ -127,14 +128,17 @@ async def admin_token(store: Store, settings: ServerSettings) -> str:
         return await admin_token(store, settings)
     name, bare = parts
     mark = Lease(metadata=ObjectMeta(name=f"made-{name}", namespace=SYSTEM_NAMESPACE))
-    if not await _is_there(store, Key(TOKEN.name, SYSTEM_NAMESPACE, name)):
-        if await _is_there(store, Key(LEASE.name, SYSTEM_NAMESPACE, mark.metadata.name)):
+    key = Key(TOKEN.name, SYSTEM_NAMESPACE, name)
+    if not await _is_there(store, key):
+        was_there = await _is_there(store, Key(LEASE.name, SYSTEM_NAMESPACE, mark.metadata.name))
+        if was_there and not await _is_there(store, key):
             path.unlink()
             return await admin_token(store, settings)
         spec = {"user": "admin", "role": "admin", "sha256": hash_secret(bare), "description": "made at the first start"}
         meta = {"name": name, "namespace": SYSTEM_NAMESPACE}
         obj = {"apiVersion": TOKEN.api_version, "kind": TOKEN.name, "metadata": meta, "spec": spec}
-        await store.create(TOKEN, validate(TOKEN, obj))
+        with contextlib.suppress(AlreadyExists):
+            await store.create(TOKEN, validate(TOKEN, obj))
     with contextlib.suppress(AlreadyExists):
         await store.create(LEASE, mark.to_json())
     return secret

@@ -27,7 +27,8 @@ def running_api_server(*, controllers: bool = False) -> Iterator[ControlPlane]:
     try:
         with machine_lock():
             control = ControlPlane(Place(folder, free_number(folder)), binaries, address="127.0.0.1")
-            control.start_api()
+            control.start_etcd()  # from now on the number's ports are seen to be in use
+        control.start_apiserver()
         if controllers:
             control.start_controllers()
         yield control

@@ -28,7 +28,7 @@ if [ $ISTHMUS_ATTEMPT -gt 0 ]; then pause=0.01; fi
 while [ $n -lt 40 ]; do n=$((n+1)); echo $n > state/n; sleep $pause & wait $!; done
 echo counted to $n
 """
-"""A job that counts to forty and remembers how far it came; slowly at first, so that it is there to be stopped."""
+"""Counts to forty and remembers how far it came; slowly at first, so that it is there to be stopped."""
 
 
 class ServerProcess:

@@ -258,10 +258,10 @@ class KubernetesEngine:
         if known.over:
             self._start(known, "settle", self._settle(known))
         elif seen.main.state == "running":
-            self._logs.follow(known.run_id, Stream.STDOUT, path, pods.MAIN)
+            self._logs.follow(known.run_id, Stream.STDOUT, path, pods.MAIN, at_once=seen.deleting)
             errors = seen.containers.get(pods.ERRORS)
             if errors is not None and errors.state == "running":
-                self._logs.follow(known.run_id, Stream.STDERR, path, pods.ERRORS)
+                self._logs.follow(known.run_id, Stream.STDERR, path, pods.ERRORS, at_once=seen.deleting)
         elif (stage := seen.containers.get(pods.STAGE)) is not None and stage.state == "running":
             self._start(known, "stage", self._stage(known, path))
         else:

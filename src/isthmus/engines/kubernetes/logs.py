@@ -65,11 +65,13 @@ class Logs:
         for event in self._grown.values():
             event.set()
 
-    def follow(self, run_id: str, stream: Stream, pod: str, container: str) -> None:
-        """Copy as it is written; once."""
+    def follow(self, run_id: str, stream: Stream, pod: str, container: str, *, at_once: bool = False) -> None:
+        """Copy as it is written; once. `at_once`: the pod goes soon, and its log with it."""
         key = run_id, stream
         if key not in self._followers:
             self._followers[key] = asyncio.create_task(self._follow(key, pod, container), name=f"log-{run_id}")
+        if at_once:
+            self._read.setdefault(key, asyncio.Event()).set()
 
     async def finish(self, run_id: str, stream: Stream, pod: str, container: str) -> bool:
         """Copy what is missing of a container that ended; False if the end of its log is no longer to be had."""

@@ -22,7 +22,7 @@ from .asking import Asker
 from .binaries import ensure
 from .control_plane import DAEMONS, ControlPlane
 from .layout import BOARD, Place
-from .nodes import KUBELET, LabNode
+from .nodes import LabNode
 
 
 class KubernetesLab:
@@ -90,10 +90,14 @@ class KubernetesLab:
     def _loaded(self) -> list[Path]:
         return [image for image in self._images if image.exists()]
 
-    def load_operator(self) -> str:
-        """Make an image of this Isthmus and give it to the nodes, with a volume for its files; the image's name."""
+    def load_operator(self, built: Path | None = None) -> str:
+        """Give the nodes an image of this Isthmus, made here or built before, and a volume for its files; its name."""
         archive = self._images[1]
-        operator_image.make(archive)
+        if built is None:
+            operator_image.make(archive)
+        else:
+            images.name_of(built)
+            shutil.copyfile(built, archive)  # for nodes that start later
         for folder in sorted(self.place.root.glob("nodes/*")):
             if (node := self.node(int(folder.name.rpartition("n")[2]))).running:
                 node.load(archive)
@@ -101,7 +105,7 @@ class KubernetesLab:
         shared.mkdir(exist_ok=True)
         shared.chmod(0o1777)
         self.asker.create("/api/v1/persistentvolumes", manifests.volume(shared))
-        return operator_image.NAME
+        return images.name_of(archive)
 
     # Nodes
 
@@ -193,8 +197,6 @@ class KubernetesLab:
             processes.call(place, "ip", "link", "delete", place.bridge)
         with machine_lock():
             kernel.restore(place.number)
-        with contextlib.suppress(OSError):
-            KUBELET.rmdir()  # empty unless it is somebody else's
         if erase:
             shutil.rmtree(place.root)
             self.place = Place(place.root)

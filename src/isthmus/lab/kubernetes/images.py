@@ -68,6 +68,17 @@ def write(path: Path, images: Iterable[Image]) -> None:
     new.replace(path)
 
 
+def name_of(path: Path) -> str:
+    """The name of the first image in an archive."""
+    try:
+        with tarfile.open(path) as archive, archive.extractfile("manifest.json") as file:  # type: ignore[union-attr]
+            return str(json.load(file)[0]["RepoTags"][0])
+    except (OSError, tarfile.TarError, LookupError, TypeError, ValueError):
+        raise Misconfigured(
+            f"{path} is no archive of a named image. Write one with: podman save -o {path.name} NAME"
+        ) from None
+
+
 def _digest(layer: Path) -> str:
     with layer.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

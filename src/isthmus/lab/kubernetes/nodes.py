@@ -21,11 +21,10 @@ from isthmus.lab import processes
 
 from . import manifests
 from .control_plane import ControlPlane, last_lines, version
+from .kernel import KUBELET
 from .layout import SOCKET, Place
 
 CGROUPS = Path("/sys/fs/cgroup")
-KUBELET = Path("/var/lib/kubelet")
-"""Where every kubelet looks for device plugins, whatever it is told; here all of it is the node's own folder."""
 # The holder keeps the mount namespace until containerd and the kubelet are in it.
 _HOLDER = """\
 mount --bind "$1/run" /run && mount --bind "$1/log" /var/log && mount --bind "$1/kubelet" /var/lib/kubelet &&
@@ -126,7 +125,6 @@ class LabNode:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "run" / "netns").mkdir(exist_ok=True)
         (self.folder / "held").unlink(missing_ok=True)
-        KUBELET.mkdir(exist_ok=True)
 
     def _make_namespaces(self) -> None:
         place, call = self._place, processes.call
@@ -141,6 +139,8 @@ class LabNode:
         call(place, *inside, "address", "add", f"{self.address}/24", "dev", "eth0")
         call(place, *inside, "link", "set", "eth0", "up")
         call(place, *inside, "route", "add", "default", "via", place.address(1))
+        # Where clouds tell a machine about itself. A kubelet asks there first, and would wait six seconds for nobody.
+        call(place, *inside, "route", "add", "unreachable", "169.254.0.0/16")
         for rule in manifests.service_rules(self._control.url, self._host):
             call(place, "nsenter", f"--net={self._net}", "iptables", "--wait", "--table", "nat", "--append", *rule)
 
@@ -197,7 +197,7 @@ class _NodeMark:
     """The processes that were started for one node."""
 
     def __init__(self, place: Place, node: str) -> None:
-        self._place, self.root = place, place.node(node)
+        self._place, self.root, self.path = place, place.node(node), place.path
         self.mark = ("ISTHMUS_LAB_NODE", node)
 
     def log(self, name: str) -> Path:

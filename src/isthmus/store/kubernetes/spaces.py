@@ -20,7 +20,8 @@ from isthmus.resources.tenants import Role, Tenant
 Object = dict[str, Any]
 TENANT_LABEL = "isthmus.dev/tenant"
 _RBAC = "rbac.authorization.k8s.io"
-_LOOK_AGAIN = 600.0
+_LOOK_AGAIN, _STILL_THERE = 600.0, 30.0
+"""Seconds between looks at everything of a tenant, and at whether its namespace is there at all."""
 _READ, _WRITE = ["get", "list", "watch"], ["create", "update", "patch", "delete", "deletecollection"]
 
 
@@ -30,6 +31,7 @@ class ClusterSpaces:
     def __init__(self, api: KubernetesClient) -> None:
         self._api = api
         self._kept: dict[str, tuple[str, int | None, float]] = {}
+        self._seen: dict[str, float] = {}
 
     async def make(self, tenant: str) -> None:
         """Make the namespace; raises Invalid when there is one that is not Isthmus' to use."""
@@ -46,23 +48,24 @@ class ClusterSpaces:
 
     async def keep(self, tenant: Tenant) -> None:
         """Namespace, roles, bindings and quota as the tenant says; looked at anew when it changed, or now and then."""
-        known = self._kept.get(tenant.name)
-        if (
-            known
-            and known[:2] == (tenant.uid, tenant.metadata.generation)
-            and time.monotonic() - known[2] < _LOOK_AGAIN
-        ):
-            return
+        now, known = time.monotonic(), self._kept.get(tenant.name)
+        same = known is not None and known[:2] == (tenant.uid, tenant.metadata.generation)
+        if known and same and now - known[2] < _LOOK_AGAIN:
+            if now - self._seen[tenant.name] < _STILL_THERE or await self._is_there(tenant.name):
+                return
+            self._kept.pop(tenant.name, None)  # somebody deleted it: tried until it is there again
         await self.make(tenant.name)
         for path, obj in contents(tenant):
             await self._put(path, obj)
         if not _quota(tenant):
             await self._drop(f"/api/v1/namespaces/{tenant.name}/resourcequotas/isthmus")
-        self._kept[tenant.name] = (tenant.uid, tenant.metadata.generation, time.monotonic())
+        self._seen[tenant.name] = time.monotonic()
+        self._kept[tenant.name] = (tenant.uid, tenant.metadata.generation, self._seen[tenant.name])
 
     async def remove(self, tenant: str) -> None:
         """The namespace if it was made here; else what we put into it."""
         self._kept.pop(tenant, None)
+        self._seen.pop(tenant, None)
         try:
             labels = await self._labels(tenant)
         except NotFound:
@@ -76,6 +79,14 @@ class ClusterSpaces:
             for plural in ("rolebindings", "roles"):
                 await self._drop(f"/apis/{_RBAC}/v1/namespaces/{tenant}/{plural}/isthmus-{role}")
         await self._drop(f"/api/v1/namespaces/{tenant}/resourcequotas/isthmus")
+
+    async def _is_there(self, tenant: str) -> bool:
+        try:
+            found = await self._api.get(f"/api/v1/namespaces/{tenant}", f"namespace {tenant}")
+        except NotFound:
+            return False
+        self._seen[tenant] = time.monotonic()
+        return "deletionTimestamp" not in found["metadata"]
 
     async def _labels(self, namespace: str) -> dict[str, str]:
         found = await self._api.get(f"/api/v1/namespaces/{namespace}", f"namespace {namespace}")
