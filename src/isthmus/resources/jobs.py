@@ -360,7 +360,11 @@ def check_profile(profile: Sequence[ProfileEntry], resources: Resources) -> None
             known = ", ".join(may) or "no device"
             raise ValueError(f"profile names {entry.class_}, but the job may use {known}; add it to resources.anyOf")
         if entry.class_ is None and choices:
-            raise ValueError("profile has an entry without class, but anyOf lets the job use several; name the class")
+            named = ", ".join(dict.fromkeys(choices))
+            raise ValueError(
+                f"profile has an entry without class, but resources.anyOf names classes ({named}); name one,"
+                f" such as class: {choices[0]} (--expect {choices[0]}={entry.duration})"
+            )
 
 
 class Usage(Model):

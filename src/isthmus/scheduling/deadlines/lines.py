@@ -28,6 +28,7 @@ class Line:
     values: Values
     kept: frozenset[int]
     _asking: Asking = field(init=False)
+    _priced: dict[int, tuple[Board, float] | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         market, values = self.market, self.values
@@ -36,8 +37,17 @@ class Line:
         self._asking = Asking(market, net, np.where(values.useful, market.slots * values.run, 0.0), values.slack)
 
     @cached_property
+    def _loose(self) -> Fit:
+        return self._asking.fit(len(self.values.wait))
+
+    @cached_property
     def _free(self) -> Board:
-        return self._refined(self._asking.fit(len(self.values.wait)))
+        return self._refined(self._loose)
+
+    @cached_property
+    def most(self) -> int:
+        """With so many machines or more, the plan is the same."""
+        return len(self._anchors()) + len(self._loose.packs)
 
     @cached_property
     def _homes(self) -> list[Pack]:
@@ -64,11 +74,18 @@ class Line:
 
     def priced(self, limit: int) -> tuple[Board, float] | None:
         """What they choose for so many machines, and the price of one; None if those who stay need more."""
-        room = limit - len(self._anchors())
-        if room < 0:
-            return None
-        found = self._asking.fit(room)
-        return self._refined(found), found.price
+        if limit >= self.most:
+            return self._free, 0.0
+        if limit not in self._priced:
+            room = limit - len(self._anchors())
+            found = None if room < 0 else self._asking.fit(room)
+            self._priced[limit] = found and (self._refined(found), found.price)
+        return self._priced[limit]
+
+    def price(self, limit: int) -> float:
+        """Of a machine, if there are so many; 0 also if those who stay need more."""
+        found = self.priced(limit)
+        return found[1] if found else 0.0
 
     def _anchors(self) -> list[Pack]:
         """A pack for each machine that has jobs which stay."""

@@ -2,19 +2,21 @@
 
 What each job gains from each option is known (`valuing`). A price per machine is searched at which the jobs, each
 choosing what is best for itself, fit on the machines there are (`pricing`); with machines to spare it is zero. The
-choices are packed (`packing`) and refined (`refining`). Where changes cost time, a second plan leaves alone whoever
-runs well. The plan that is expected to cost least is taken, and the greedy one is always among the candidates, so
-that the plan is never worse than that by its own measure.
+choices are packed (`packing`) and refined (`refining`). Where changes cost time, further plans leave alone whoever
+runs well, and one is made as if changes were free. The plan that is expected to cost least is taken, and the greedy
+one is always among the candidates, so that the plan is never worse than that by its own measure.
 
-Where changes are free, one more machine never makes a plan worse, because plans for fewer machines are candidates
-too: all of them, down to the number at which no plan can be better than the one found. Few are ever made. What fits
-at no price is merged in an order that does not depend on the number of machines, so that fewer machines cannot be
-better; and greedy's plans fall short from their first jobs on, which are the same for any number.
+One more machine never makes a plan worse, because plans for fewer machines are candidates too: all of them, down to
+the number at which no plan can be better than the one found. Few are ever made. Where changes are free, what fits at
+no price is merged in an order that does not depend on the number of machines, so that fewer machines cannot be
+better. Where they cost time, a plan that fits at no price is the same for any greater number. And greedy's plans
+fall short from their first jobs on, which are the same for any number. What a plan costs may depend on whether it is
+crowded (`valuing`); then it falls with more machines, and plans made for the crowd remain candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -23,14 +25,12 @@ import numpy as np
 
 from .drafting import Draft, conclude
 from .lines import Line
-from .models import Plan, Snapshot, sound
+from .models import FREE, Plan, Snapshot, sound
 from .ordering import by_pressure, drafted
 from .pricing import Ceiling
 from .simulating import unplaceable
-from .valuing import Floats, Market, Values, market_of, value
+from .valuing import Floats, Market, Values, crowd, market_of, value
 
-_SMALL = 8
-"""Where changes cost time, with so few machines, plans for all fewer ones are tried too."""
 _PRICES = (0.25, 1.0, 4.0)
 _TINY = 1e-9
 _ROUNDING = 1e-11
@@ -56,7 +56,7 @@ def expected_cost(snapshot: Snapshot, plan: Plan) -> float:
     snapshot = _placeable(sound(snapshot), market)
     if not snapshot.jobs:
         return 0.0
-    values = value(snapshot, market)
+    values = value(snapshot, market, len(snapshot.machines) < crowd(snapshot, market))
     return float(values.wait.sum()) - _worth(snapshot, market, values, plan)[1]
 
 
@@ -90,7 +90,9 @@ class _Search:
 
     def __init__(self, snapshot: Snapshot, market: Market) -> None:
         self._snapshot, self._market = snapshot, market
-        self._values = value(snapshot, market)
+        self._crowd = crowd(snapshot, market)
+        self._crowded = len(snapshot.machines) < self._crowd
+        self._values = value(snapshot, market, self._crowded)
         self._ceiling = Ceiling(market, self._values)
         self._best: Callable[[], Plan] = Plan
         self._worth = (False, -inf)
@@ -100,11 +102,9 @@ class _Search:
 
     def best(self) -> Plan:
         if self._snapshot.overheads.free:
-            self._draw(self._line(self._bound))
+            self._draw(Line(self._snapshot, self._market, self._values, frozenset(self._bound)))
         else:
-            count = len(self._snapshot.machines)
-            for limit in range(1, count + 1) if count <= _SMALL else (count,):
-                self._leave_alone(limit)
+            self._propose()
         if not self._bound:
             self._try_greedy()
         return self._best()
@@ -122,22 +122,25 @@ class _Search:
             board = found[0]
             self._consider((True, board.worth()), partial(line.shown, board), line.enough)
 
-    def _leave_alone(self, limit: int) -> None:
-        """A fresh plan, and plans that leave alone who runs well: all, or, where machines are scarce, who can pay."""
-        price = self._show(self._bound, limit) or 0.0
-        scarce = self._show(self._bound | self._content(0.0), limit)
-        if scarce:
-            dearest = max(max(rates) for rates in self._market.rates.values())
-            for factor in _PRICES:
-                self._show(self._bound | self._content(factor * (price or dearest)), limit)
+    def _propose(self) -> None:
+        """Plans that count changes, for the crowd that there is with all or with fewer machines; and one that does not.
 
-    def _show(self, kept: set[int], limit: int) -> float | None:
-        """Consider the plan that keeps some jobs; the price of a machine in it, or None if they need too many."""
-        line = self._line(kept)
-        if (found := line.priced(limit)) is None:
-            return None
-        self._take(line.shown(found[0]))
-        return found[1]
+        The latter costs little to make, and some changes pay only together.
+        """
+        snapshot, market = self._snapshot, self._market
+        top = len(snapshot.machines)
+        self._descend(_Calm(snapshot, market, self._values, self._bound), top)
+        if not self._crowded and self._crowd > 1:
+            self._descend(_Calm(snapshot, market, value(snapshot, market, True), self._bound), self._crowd - 1)
+        self._descend(_Restless(snapshot, market, value(replace(snapshot, overheads=FREE), market), self._bound), top)
+
+    def _descend(self, proposer: _Restless, top: int) -> None:
+        """Consider what is proposed for so many machines or fewer, as long as it could be better."""
+        limit = top
+        while limit > 0 and not (self._worth[0] and self._ceiling.at(limit) <= self._worth[1] + self._slight):
+            for plan in proposer.plans(limit):
+                self._take(plan)
+            limit = min(limit, proposer.most) - 1
 
     def _take(self, plan: Plan) -> None:
         self._consider(_worth(self._snapshot, self._market, self._values, plan), lambda: plan)
@@ -171,8 +174,65 @@ class _Search:
             missed += self._ceiling.short(job, self._market.index[choice.device, choice.devices])
         return found
 
+
+class _Restless:
+    """Proposes plans in which only those stay who must."""
+
+    def __init__(self, snapshot: Snapshot, market: Market, values: Values, bound: set[int]) -> None:
+        self._snapshot, self._market, self._values, self._bound = snapshot, market, values, bound
+        self._lines: dict[frozenset[int], Line] = {}
+        self._seen: set[frozenset[int]] = set()
+        self.most = 0
+        """With so many machines or more, the plans that were made last are the same."""
+
+    def plans(self, limit: int) -> Iterator[Plan]:
+        """For so many machines, or fewer; without those that were made before."""
+        self.most = 0
+        yield from self._plans(limit)
+
+    def _plans(self, limit: int) -> Iterator[Plan]:
+        yield from self._keeping(set(), limit)
+
+    def _keeping(self, kept: set[int], limit: int) -> Iterator[Plan]:
+        line = self._line(kept)
+        self.most = max(self.most, line.most)
+        loose = limit >= line.most
+        if line.kept in self._seen and loose:
+            return
+        if (found := line.priced(limit)) is not None:
+            yield line.shown(found[0])
+        if loose:
+            self._seen.add(line.kept)
+
     def _line(self, kept: set[int]) -> Line:
-        return Line(self._snapshot, self._market, self._values, frozenset(kept))
+        key = frozenset(kept | self._bound)
+        if key not in self._lines:
+            self._lines[key] = Line(self._snapshot, self._market, self._values, key)
+        return self._lines[key]
+
+
+class _Calm(_Restless):
+    """Proposes a fresh plan too, and plans that leave alone who runs well: all of them, or who can pay for it."""
+
+    def _plans(self, limit: int) -> Iterator[Plan]:
+        content = self._content(0.0)
+        yield from self._keeping(set(), limit)
+        yield from self._keeping(self._full(content), limit)
+        yield from self._keeping(content, limit)
+        if self._line(content).price(limit):
+            dearest = max(max(rates) for rates in self._market.rates.values())
+            price = self._line(set()).price(limit) or dearest
+            for factor in _PRICES:
+                yield from self._keeping(self._content(factor * price), limit)
+
+    def _full(self, content: set[int]) -> set[int]:
+        """Those on machines that have no idle device if only they stay."""
+        used: dict[str, int] = {}
+        places = {row: place for row in content if (place := self._snapshot.jobs[row].placement)}
+        for place in places.values():
+            used[place.machine] = used.get(place.machine, 0) + place.devices
+        configured = self._snapshot.configured
+        return {row for row, place in places.items() if used[place.machine] == configured[place.machine].devices}
 
     def _content(self, price: float) -> set[int]:
         """Running jobs that gain no more from any change, at a price for machines."""

@@ -10,18 +10,25 @@ Three corrections make up for what the curve does not see. Weights are raised, b
 to be missed by a little is often missed by much. Gaps are taken longer than expected, because they are known only
 roughly. And progress is worth a little more than its cost on the curve: work that is done cannot get into the way
 of others later, and where devices do not fill machines evenly (three of eight), nobody pays only for what is used.
+
+Where changes cost time there is a fourth. Who needs many devices for a part of the time may hurry first or last; the
+curve is indifferent, and last is calmer: nothing has to change now. Where all do that, and machines are hardly
+enough, all must hurry at once later. So where it is crowded, who is too slow to be in time is charged for the change
+to more devices that is still to come, and who hurries first only for the one to fewer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .curves import Curve, curve_of
-from .models import MachineType, Objective, Placement, Profile, Snapshot
+from .models import JobState, MachineType, Objective, Placement, Profile, Snapshot
 from .settling import cheapest_hosts
 
 Floats = NDArray[np.float64]
@@ -35,6 +42,13 @@ _CAUTION = 5.0
 _PREMIUM = 0.02
 _UNEVEN = 0.4
 """The share of the devices left idle by jobs of one kind alone that is expected to stay idle after all."""
+
+_STARTED = 0.3
+"""The part of the changes of running jobs for which a machine is started; the others go to one that runs."""
+_CROWDED = 0.75
+"""It is crowded where jobs need more than this part of all machines to be in time."""
+_PUT_OFF = 2.0
+"""Where it is crowded, a change that is still to come counts so often: it may have to wait for a machine."""
 
 
 class Market:
@@ -112,6 +126,11 @@ class Row:
     premium: float
     """What the whole job's progress is worth above its cost."""
 
+    def corners(self, edges: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """For so many edges of the curve, what the faster and the slower option of each cost per second."""
+        rates = [option.rate for option in reversed(self.curve.hull)][: max(1, edges - 1)]
+        return (*rates, rates[-1])[:edges], (rates[0], *rates)[:edges]
+
 
 @lru_cache(maxsize=64)
 def market_of(catalogue: tuple[MachineType, ...], objective: Objective) -> Market:
@@ -137,28 +156,54 @@ class Values:
     stay_run: Floats
 
 
-def value(snapshot: Snapshot, market: Market) -> Values:
+def crowd(snapshot: Snapshot, market: Market) -> int:
+    """With fewer machines than this, it is crowded. Never where changes are free."""
+    if snapshot.overheads.free:
+        return 0
+    needed = sum(_needed(market, state, state.job.deadline - snapshot.now) for state in snapshot.jobs)
+    return ceil(needed / _CROWDED)
+
+
+def _needed(market: Market, state: JobState, left: float) -> float:
+    """The part of a machine that a job needs from now to its deadline: what its hull says, or the fastest."""
+    row = market.row(state.job.profile)
+    assert row is not None
+    ends = [
+        (option.seconds * state.remaining, market.slots[market.index[option.device, option.devices]])
+        for option in row.curve.hull
+    ]
+    if left <= ends[0][0]:
+        return float(ends[0][1])
+    for (fast, more), (slow, fewer) in pairwise(ends):
+        if left <= slow:
+            hurry = (slow - left) / (slow - fast)
+            return float(hurry * fast * more + (1 - hurry) * slow * fewer) / left
+    slow, fewer = ends[-1]
+    return float(slow * fewer) / left
+
+
+def value(snapshot: Snapshot, market: Market, crowded: bool = False) -> Values:
     """The values of all jobs of a snapshot, each of which the market can run."""
     rows = [row for state in snapshot.jobs if (row := market.row(state.job.profile))]
     assert len(rows) == len(snapshot.jobs), "jobs that nothing can run are sorted out before"
-    sums = _Sums(snapshot, market, rows)
+    sums = _Sums(snapshot, market, rows, crowded)
     seconds = np.stack([row.seconds for row in rows])
     column = np.array([_column(snapshot, market, state.placement) for state in snapshot.jobs])
     useful = np.stack([row.useful for row in rows])
-    gain, run, wait = sums.gains(seconds, sums.change)
+    gain, run, wait = sums.gains(seconds, market.shares[None, :], sums.change)
     at = np.maximum(column, 0)[:, None]
     if snapshot.overheads.free:
         stay, stay_run = np.take_along_axis(gain, at, 1), np.take_along_axis(run, at, 1)
     else:
         since = np.array([max(0.0, state.ready - snapshot.now) for state in snapshot.jobs])[:, None]
-        stay, stay_run, _ = sums.gains(np.take_along_axis(seconds, at, 1), since)
+        stay, stay_run, _ = sums.gains(np.take_along_axis(seconds, at, 1), market.shares[at], since)
     return Values(gain, run, useful, wait, sums.slack, column, stay[:, 0], stay_run[:, 0])
 
 
 class _Sums:
     """What is the same for all options of a job."""
 
-    def __init__(self, snapshot: Snapshot, market: Market, rows: list[Row]) -> None:
+    def __init__(self, snapshot: Snapshot, market: Market, rows: list[Row], crowded: bool) -> None:
         states = snapshot.jobs
         self._remaining = np.array([state.remaining for state in states])[:, None]
         self._left = np.array([state.job.deadline - snapshot.now for state in states])[:, None]
@@ -166,6 +211,12 @@ class _Sums:
         width = max(len(heights) for heights, _ in edges)
         self._heights = np.array([h + (h[-1],) * (width - len(h)) for h, _ in edges])
         self._slopes = np.array([s + (s[-1],) * (width - len(s)) for _, s in edges])
+        overheads = snapshot.overheads
+        self._later = _PUT_OFF * (overheads.start + overheads.restore + overheads.stop) if crowded else 0.0
+        if self._later:
+            pairs = [row.corners(len(heights)) for row, (heights, _) in zip(rows, edges, strict=True)]
+            self._faster = np.array([fast + (fast[-1],) * (width - len(fast)) for fast, _ in pairs])
+            self._slower = np.array([slow + (slow[-1],) * (width - len(slow)) for _, slow in pairs])
         self._premium = np.array([row.premium for row in rows])[:, None]
         fastest = np.array([row.fastest for row in rows]) * self._remaining[:, 0]
         self.slack: Floats = self._left[:, 0] - fastest
@@ -179,8 +230,8 @@ class _Sums:
         soon = float(ends.min())
         self._gap = _LONGER * (soon if snapshot.gap is None else max(snapshot.gap, _SHORTEST * soon))
 
-    def gains(self, seconds: Floats, delays: Floats) -> tuple[Floats, Floats, Floats]:
-        """Gain and paid time for options that take so many seconds in all; and what waiting costs."""
+    def gains(self, seconds: Floats, rates: Floats, delays: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gain and paid time for options with so many seconds in all, at such rates; and what waiting costs."""
         ends = self._remaining * seconds + delays
         gain, run = np.zeros_like(ends), np.zeros_like(ends)
         wait = self._waiting()
@@ -189,7 +240,8 @@ class _Sums:
             ran = np.minimum(ends, elapsed)
             done = np.minimum(np.maximum(ran - delays, 0.0) / seconds, self._remaining)
             ahead = np.maximum(delays - ran, 0.0)
-            rest = self._least(self._remaining - done, self._left - ran - ahead) + self._rate * ahead
+            rest = self._rest(self._remaining - done, self._left - ran - ahead, seconds, rates)
+            rest += self._rate * ahead
             gain += weight * (self._premium * done - rest)
             run += weight * ran
         gain += wait[:, None]
@@ -206,6 +258,21 @@ class _Sums:
         now = (self._least(self._remaining, left) + self._rate * self.change)[:, 0]
         later: Floats = gap * (steeper * np.exp(-until / gap)).sum(axis=1)
         return now + later
+
+    def _rest(self, remaining: Floats, left: Floats, seconds: Floats, rates: Floats) -> Floats:
+        """The least cost to the end for who has an option now: with it, or after a change that is still to come."""
+        if not self._later:
+            return self._least(remaining, left)
+        whole = remaining * np.where(np.isfinite(seconds), seconds, 0.0)
+        stay = whole * rates + self._slopes[:, -1:] * np.maximum(whole - left, 0.0)
+        late = whole > left
+        changed = np.full_like(whole, -np.inf)
+        for edge in range(self._heights.shape[1]):
+            line = self._heights[:, edge, None] * remaining - self._slopes[:, edge, None] * (left - self._later)
+            line += self._later * np.where(late, self._faster[:, edge, None], self._slower[:, edge, None])
+            np.maximum(changed, line, out=changed)
+        least: Floats = np.minimum(stay, changed)
+        return least
 
     def _least(self, remaining: Floats, left: Floats) -> Floats:
         """The least cost to the end."""
@@ -234,7 +301,8 @@ def _changes(snapshot: Snapshot) -> Floats:
     if overheads.free:
         return np.zeros((1, 1))
     seconds = [
-        overheads.start + overheads.restore * (state.remaining < 1.0) + overheads.stop * (state.placement is not None)
+        (overheads.start if state.placement is None else _STARTED * overheads.start + overheads.stop)
+        + overheads.restore * (state.remaining < 1.0)
         for state in snapshot.jobs
     ]
     return np.array(seconds)[:, None]
