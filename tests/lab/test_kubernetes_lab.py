@@ -196,6 +196,12 @@ def test_what_an_earlier_recipe_made_the_same_is_taken_over(tmp_path: Path) -> N
     building.adopt(tmp_path / building.BUILD)
 
 
+def test_what_builds_is_installed_where_the_cache_is_not_of_this_recipe() -> None:
+    script = (Path(__file__).parents[2] / ".ci" / "system-packages").read_text()
+    for version in (building.BUILD, downloading.VERSION):
+        assert f'"$cache/{version}/kube-apiserver"' in script
+
+
 def test_an_archive_names_its_image(tmp_path: Path) -> None:
     (tmp_path / "layer").touch()
     images.write(tmp_path / "good.tar", [images.Image("localhost/x:1", [tmp_path / "layer"], ["sh"])])
