@@ -36,7 +36,7 @@ layers: $(STAMP)
 	$(BIN)/lint-imports
 # Real servers on a busy machine are sometimes late: what failed beside other tests is tried once more alone, and said.
 unit: $(STAMP)
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --durations 20 || { test $$? -eq 1 && \
+	@$(BIN)/pytest -q -n $(WORKERS) --durations 20 || { test $$? -eq 1 && \
 	  echo "== what failed is tried once more, alone ==" && \
 	  $(BIN)/pytest -q --last-failed --last-failed-no-failures none --maxfail 5; }
 
@@ -51,8 +51,9 @@ screenshots: system $(STAMP)  ## take docs/images/console-*.png in a real browse
 	$(BIN)/python docs/screenshots.py
 
 # Built once per machine, in about five minutes, while the other checks run; the tests that need them wait.
-programs: $(STAMP)  ## Kubernetes' own programs, in the background
+programs: $(STAMP)  ## Kubernetes' own programs and a newer Slurm, in the background
 	@nice $(BIN)/isthmus lab binaries >$(VENV)/kubernetes.log 2>&1 </dev/null &
+	@nice $(BIN)/isthmus lab binaries --release trixie >$(VENV)/slurm.log 2>&1 </dev/null &
 
 system:  ## Debian packages that the tests use
 	@$(SHELL) .ci/system-packages

@@ -10,7 +10,6 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from isthmus.config import ServerSettings
@@ -18,20 +17,15 @@ from isthmus.engines.base import Engine, Inventory
 from isthmus.lab import processes
 from isthmus.lab.kubernetes.asking import Asker
 from isthmus.lab.kubernetes.control_plane import ControlPlane as Servers
-from isthmus.reconcilers.engine_room import EngineRoom
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.kinds import DEVICE_CLASS, SITE
 from isthmus.resources.sites import Site, SiteNode
-from isthmus.resources.validation import validate
-from isthmus.runtime.leading import Sole
-from isthmus.server.control_plane import ControlPlane
 from isthmus.server.drivers import Drivers
-from isthmus.storage.directory import DirectoryBlobs
-from isthmus.store.opening import open_store
 from isthmus.testing.engines import until
 from isthmus.testing.fake_engine import FakeEngine, FakeMachine
 from isthmus.testing.kubernetes import running_api_server
 
+from .planes import running_plane
 from .report import Figure, Section
 from .servers import cpu_seconds
 
@@ -78,29 +72,18 @@ class _Inventory(FakeEngine):
 
 
 async def _measure(servers: Servers, folder: Path, count: int, seconds: int) -> tuple[float, float, int]:
-    store = await open_store(folder / "bench.db")
-    drivers = Drivers(ServerSettings(data=folder))
-
     async def make_engine(site: Site) -> Engine:
         return _Inventory(count)
 
-    device = {"slurm": {"gres": "gpu:a100"}, "kubernetes": {"resource": "nvidia.com/gpu"}}
     site = {"driver": "slurm", "slurm": {"folder": "/x"}, "exposeNodes": True}
     site |= {"kubernetes": {"kubeconfig": str(servers.kubeconfig)}}
-    for kind, name, spec in ((DEVICE_CLASS, "a100", device), (SITE, f"bench{count}", site)):
-        obj = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}, "spec": spec}
-        await store.create(kind, validate(kind, obj))
-    plane = ControlPlane(
-        store=store,
-        blobs=DirectoryBlobs(folder / "files"),
-        engines=EngineRoom(),
-        make_engine=make_engine,
-        make_exposure=drivers.expose,
-        leadership=Sole(),
-    )
-    control = asyncio.create_task(plane.run())
+    objects = {
+        (DEVICE_CLASS, "a100"): {"slurm": {"gres": "gpu:a100"}, "kubernetes": {"resource": "nvidia.com/gpu"}},
+        (SITE, f"bench{count}"): site,
+    }
+    expose = Drivers(ServerSettings(data=folder)).expose
     asker = Asker(servers.url, servers.place.keys)
-    try:
+    async with running_plane(folder, make_engine, objects, make_exposure=expose):
         await until(lambda: _shown(asker, count), "all nodes", 300)
         await asyncio.sleep(20)  # until renewals have found their turns
         before = await _ready_since(asker)
@@ -109,14 +92,9 @@ async def _measure(servers: Servers, folder: Path, count: int, seconds: int) -> 
         took = time.monotonic() - begun
         ours, theirs = (time.process_time() - used) / took, (_cpu_of(servers) - theirs) / took
         after = await _ready_since(asker)
-        return 100 * ours, 100 * theirs, sum(after.get(name) != since for name, since in before.items())
-    finally:
-        control.cancel()
-        with suppress(asyncio.CancelledError):
-            await control
-        await store.close()
-        for node in (await asyncio.to_thread(asker.ask, NODES))["items"]:
-            await asyncio.to_thread(asker.ask, f"/api/v1/nodes/{node['metadata']['name']}", method="DELETE")
+    for node in (await asyncio.to_thread(asker.ask, NODES))["items"]:
+        await asyncio.to_thread(asker.ask, f"/api/v1/nodes/{node['metadata']['name']}", method="DELETE")
+    return 100 * ours, 100 * theirs, sum(after.get(name) != since for name, since in before.items())
 
 
 async def _shown(asker: Asker, count: int) -> bool:

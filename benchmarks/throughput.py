@@ -45,39 +45,22 @@ def _measure(size: int) -> dict[str, float]:
 
 async def _jobs(size: int, folder: Path) -> dict[str, float]:
     from isthmus.engines.base import Engine
-    from isthmus.reconcilers.engine_room import EngineRoom
     from isthmus.resources.kinds import JOB, SITE, TENANT
     from isthmus.resources.sites import Site
     from isthmus.resources.validation import validate
-    from isthmus.runtime.leading import Sole
-    from isthmus.server.control_plane import ControlPlane
-    from isthmus.storage.directory import DirectoryBlobs
-    from isthmus.store.base import EventType, Query
-    from isthmus.store.opening import open_store
+    from isthmus.store.base import EventType, Query, Store
     from isthmus.testing.fake_engine import FakeEngine, FakeMachine
 
-    store = await open_store(folder / "bench.db")
+    from .planes import running_plane
+
     machine = FakeMachine()
+    done: set[str] = set()
+    finished = asyncio.Event()
 
     async def make_engine(site: Site) -> Engine:
         return FakeEngine(machine)
 
-    for kind, name, spec in ((TENANT, "default", {}), (SITE, "fake", {"driver": "fake"})):
-        obj = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}, "spec": spec}
-        await store.create(kind, validate(kind, obj))
-    plane = ControlPlane(
-        store=store,
-        blobs=DirectoryBlobs(folder / "files"),
-        engines=EngineRoom(),
-        make_engine=make_engine,
-        leadership=Sole(),
-    )
-    control = asyncio.create_task(plane.run())
-    await asyncio.sleep(1)
-    done: set[str] = set()
-    finished = asyncio.Event()
-
-    async def watch() -> None:
+    async def watch(store: Store) -> None:
         async with store.watch(Query(JOB), since=await store.version()) as changes:
             async for change in changes:
                 if change.record and change.type is EventType.MODIFIED and b'"phase":"Succeeded"' in change.record.data:
@@ -85,26 +68,27 @@ async def _jobs(size: int, folder: Path) -> dict[str, float]:
                     if len(done) == size:
                         finished.set()
 
-    watching = asyncio.create_task(watch())
-    await asyncio.sleep(0.1)
-    start = time.perf_counter()
     gate = asyncio.Semaphore(100)
 
-    async def submit(number: int) -> None:
+    async def submit(store: Store, number: int) -> None:
         async with gate:
             meta = {"name": f"job-{number}", "namespace": "default"}
             obj = {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": {"command": ["true"]}}
             await store.create(JOB, validate(JOB, obj))
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(size):
-            group.create_task(submit(number))
-    await finished.wait()
-    elapsed = time.perf_counter() - start
-    for task in (control, watching):
-        task.cancel()
-    await asyncio.gather(control, watching, return_exceptions=True)
-    await store.close()
+    objects = {(TENANT, "default"): {}, (SITE, "fake"): {"driver": "fake"}}
+    async with running_plane(folder, make_engine, objects) as store:
+        await asyncio.sleep(1)
+        watching = asyncio.create_task(watch(store))
+        await asyncio.sleep(0.1)
+        start = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for number in range(size):
+                group.create_task(submit(store, number))
+        await finished.wait()
+        elapsed = time.perf_counter() - start
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
     assert max(machine.starts.values()) == 1
     return {"seconds": elapsed, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 

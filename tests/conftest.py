@@ -1,18 +1,29 @@
-"""What all tests share: asyncio as the event loop, one Kubernetes API server, and the wait for its build."""
+"""What all tests share: asyncio as the event loop, one Kubernetes API server, the wait for its build, and their order.
+
+Tests are handed to workers file by file, but files that share a lab stay together, so that it is started once. What
+takes longest begins first, so that no worker ends long after the others; `durations.txt` tells how long each took.
+Tests that need Kubernetes come somewhat later: on a new machine its programs are being built meanwhile. When much has
+changed, write the table again on a quiet machine:  pytest -n 3 --write-durations
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from isthmus.errors import Misconfigured
-from isthmus.lab.kubernetes.binaries import ensure, tell
+from isthmus.lab.fetching import teller
+from isthmus.lab.kubernetes.binaries import ensure
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.testing.kubernetes import running_api_server
 from isthmus.testing.kubernetes_home import settled
+from isthmus.testing.servers import ServerProcess, running_server
 
 # A busy machine is slow, which says nothing about what is tested.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,15 +35,72 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+TABLE = Path(__file__).with_name("durations.txt")
+TOGETHER = {
+    "tests/kubernetes/": "tests/kubernetes/",
+    "tests/kubernetes_home/": "Kubernetes API server",
+    "tests/slurm/": "tests/slurm/",
+    "tests/store/test_kubernetes.py": "Kubernetes API server",
+    "tests/store/test_moving.py": "Kubernetes API server",
+}
+"""Beginnings of paths, and the name of what they share."""
+LONG = 20.0
+spent: Counter[str] = Counter()
+
+
+def unit_of(nodeid: str) -> str:
+    """What goes to one worker: a file, or all that share a lab."""
+    file = nodeid.partition("::")[0]
+    return next((name for start, name in TOGETHER.items() if file.startswith(start)), file)
+
+
+def weights() -> dict[str, float]:
+    lines = [line.split(maxsplit=1) for line in TABLE.read_text().splitlines()]
+    return {unit: float(seconds) for seconds, unit in lines}
+
+
+class ByUnit(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByUnit:
+    config.option.loadscopereorder = False  # by number of tests, it would be
+    return ByUnit(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Kubernetes come last: on a new machine its programs are being built meanwhile."""
+    weight = weights()
+    late = set()
     for item in items:
         if "kubernetes_api" in getattr(item, "fixturenames", ()):
             item.add_marker("kubernetes")
-    items.sort(key=lambda item: item.get_closest_marker("kubernetes") is not None)
-    for item in items:
-        if item.get_closest_marker("kubernetes") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(300))  # the first of them also starts a cluster
+        if item.get_closest_marker("kubernetes"):
+            late.add(unit_of(item.nodeid))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(300))  # the first of them also starts a cluster
+
+    def turn(item: pytest.Item) -> tuple[int, float, str]:
+        unit = unit_of(item.nodeid)
+        seconds = weight.get(unit, 0.0)
+        return 1 if unit in late else 0 if seconds >= LONG else 2, -seconds, unit
+
+    items.sort(key=turn)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slurm-release", default="", help="run Slurm of this Debian release, such as trixie, in tests")
+    parser.addoption("--write-durations", action="store_true", help="write tests/durations.txt again")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    spent[unit_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--write-durations") and not hasattr(session.config, "workerinput"):
+        TABLE.write_text("".join(f"{took:.0f} {unit}\n" for unit, took in spent.most_common() if took >= 1))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -42,7 +110,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         try:
             ensure()
         except Misconfigured as error:  # the test itself will say so again, and fail
-            tell(error.message)
+            teller("kubernetes")(error.message)
     return (yield)
 
 
@@ -53,3 +121,19 @@ def kubernetes_api() -> Iterator[ControlPlane]:
         asyncio.run(settled(control.kubeconfig))
         control.start_controllers()  # after our kinds are known: they look for new ones only now and then
         yield control
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that the tests of a module share."""
+    with running_server(tmp_path_factory.mktemp("server") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server to do with as one likes; not started yet."""
+    made = ServerProcess(tmp_path / "data")
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.stop()

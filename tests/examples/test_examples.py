@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,9 @@ import pytest
 from isthmus.cli.manifests import parse_manifests
 from isthmus.resources.kinds import kind_named
 from isthmus.resources.validation import validate
-from isthmus.testing.servers import ServerProcess, eventually, running_server
+from isthmus.testing.servers import ServerProcess, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with running_server(tmp_path_factory.mktemp("examples") / "data") as running:
-        yield running
 
 
 def isthmus(server: ServerProcess, *words: str) -> str:

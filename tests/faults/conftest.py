@@ -12,7 +12,7 @@ import http.client
 import json
 import random
 import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -33,7 +33,7 @@ from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Page, Part, Propagation, Query, Record, Store
 from isthmus.store.opening import open_store
 from isthmus.testing.fake_engine import FakeEngine, FakeMachine
-from isthmus.testing.servers import ServerProcess, running_server
+from isthmus.testing.servers import ServerProcess
 
 T = TypeVar("T")
 
@@ -339,22 +339,6 @@ def plane(tmp_path: Path) -> MakePlane:
 
 
 # Whole servers
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that the tests of a module share."""
-    with running_server(tmp_path_factory.mktemp("server") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server to do with as one likes; not started yet."""
-    made = ServerProcess(tmp_path / "data")
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.stop()
 
 
 class Answer(NamedTuple):

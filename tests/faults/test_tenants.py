@@ -15,7 +15,7 @@ import pytest
 
 from isthmus.resources.tokens import new_secret
 from isthmus.testing.postgres import Postgres
-from isthmus.testing.servers import GROUP, ServerProcess, eventually, running_server
+from isthmus.testing.servers import GROUP, ServerProcess, eventually
 
 from .conftest import ask
 
@@ -191,10 +191,3 @@ def test_nothing_secret_is_in_the_log_of_the_program_or_the_list_of_processes(tm
         for hidden in (PASSWORD, secret, server.token, basic):
             assert hidden not in text
             assert hidden.encode() not in listed
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server of this module's own."""
-    with running_server(tmp_path_factory.mktemp("server") / "data") as running:
-        yield running

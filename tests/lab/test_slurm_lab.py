@@ -142,7 +142,7 @@ def test_other_settings_are_refused_and_named(folder: Path) -> None:
 def test_what_is_missing_is_named_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "_PATH", "/nowhere")
     with pytest.raises(Misconfigured, match=r"apt install --no-install-recommends slurmctld slurmd slurm-client"):
-        packages.check(accounting=False)
+        packages.check(LabSettings())
 
 
 def test_a_closed_folder_is_named(tmp_path: Path) -> None:

@@ -9,21 +9,10 @@ from typing import Any
 import pytest
 
 from isthmus._kit.clock import timestamp, utcnow
-from isthmus.testing.servers import GROUP, ServerProcess, eventually
+from isthmus.testing.servers import COUNTING, GROUP, ServerProcess, eventually
 
 pytestmark = pytest.mark.real
 
-# Counts to forty and remembers how far it came; slowly at first, so that it is there to be stopped.
-COUNTING = """
-mkdir -p state
-n=$(cat state/n 2>/dev/null || echo 0)
-trap 'exit 143' TERM
-echo from $n
-pause=5
-if [ $ISTHMUS_ATTEMPT -gt 0 ]; then pause=0.01; fi
-while [ $n -lt 40 ]; do n=$((n+1)); echo $n > state/n; sleep $pause & wait $!; done
-echo counted to $n
-"""
 POINTS = ("stop:before", "stop:after", "preempt:before", "preempt:after", "finish:collected")
 
 

@@ -21,7 +21,8 @@ from isthmus.testing.engines import new_run_id, wait_ended
 from isthmus.testing.slurm import running_slurm
 
 MakeEngine = Callable[..., Awaitable[SlurmEngine]]
-USER = "nobody"
+USER = "games"
+"""Who runs jobs. Not nobody: slurmrestd of 26.05 takes no token of that account."""
 SSH_USER = "postgres"
 """An account that every machine with the test packages has, and that has a shell."""
 
@@ -34,16 +35,23 @@ AKIDA = DeviceClass.model_validate(
 
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[SlurmLab]:
+def release(request: pytest.FixtureRequest) -> str:
+    """The Debian release whose Slurm is tried; this machine's own unless the command line names one."""
+    named: str = request.config.getoption("--slurm-release")
+    return named
+
+
+@pytest.fixture(scope="session")
+def lab(release: str) -> Iterator[SlurmLab]:
     """A plain cluster of three nodes."""
-    with running_slurm(3) as made:
+    with running_slurm(3, LabSettings(release=release)) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def books_lab() -> Iterator[SlurmLab]:
+def books_lab(release: str) -> Iterator[SlurmLab]:
     """One with accounting and energy counters."""
-    with running_slurm(3, LabSettings(accounting=True, energy=True)) as made:
+    with running_slurm(3, LabSettings(accounting=True, energy=True, release=release)) as made:
         yield made
 
 
@@ -55,7 +63,8 @@ def settings(lab: SlurmLab) -> SlurmSettings:
 def settings_of(lab: SlurmLab) -> SlurmSettings:
     """The command line of a lab, with a new folder."""
     folder = lab.place.shared / new_run_id()
-    return SlurmSettings(folder=str(folder), accounts={"*": USER}, conf=str(lab.place.conf), poll_seconds=0.25)
+    conf, path = str(lab.place.conf), f"{lab.place.programs}/bin"
+    return SlurmSettings(folder=str(folder), accounts={"*": USER}, conf=conf, path=path, poll_seconds=0.25)
 
 
 @pytest.fixture(scope="session")

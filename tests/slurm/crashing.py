@@ -10,8 +10,8 @@ from isthmus.engines.slurm.opening import make_engine
 from isthmus.engines.slurm.settings import SlurmSettings
 
 
-async def main(folder: str, conf: str, user: str, run_id: str) -> None:
-    engine = make_engine(SlurmSettings(folder=folder, accounts={"*": user}, conf=conf))
+async def main(folder: str, conf: str, path: str, user: str, run_id: str) -> None:
+    engine = make_engine(SlurmSettings(folder=folder, accounts={"*": user}, conf=conf, path=path))
     await engine.open()
     await engine.submit(Run(run_id, "t", "once", command=("/bin/sh", "-c", "echo once")))
     await engine.close()

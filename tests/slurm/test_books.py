@@ -112,6 +112,32 @@ async def test_books_that_catch_up_after_the_end_put_right_what_was_told(
     assert await again.observe(run.id) == end, "and kept"
 
 
+@real
+@pytest.mark.anyio
+async def test_books_that_were_awaited_are_asked_again_after_a_restart(
+    engine: SlurmEngine, settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def empty(numbers: object, since: object) -> list[Accounted]:
+        return []
+
+    run = run_of("srun sh -c 'exit 5'; exit 0")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._controller, "books", empty)
+        await engine.submit(run)
+        told = await wait_ended(engine, run.id)
+        await engine.close()
+    again = await make_engine(settings)
+    assert (await again.observe(run.id)) == told, "it stays over"
+    assert again._settler.late.awaits(run.id)
+    end = await booked(again, run.id)
+    assert end.message == "one of its steps ended with exit code 5"
+    last = await make_engine(settings)
+    assert not last._settler.late.awaits(run.id), "asked once, and written down for good"
+    assert await last.observe(run.id) == end
+    await last.forget(run.id)
+    assert not any((Path(settings.folder) / place / run.id).exists() for place in ("active", "over"))
+
+
 async def booked(engine: SlurmEngine, run_id: str) -> Observation:
     """What is said of a run when the books have caught up with its end."""
     await wait_ended(engine, run_id)

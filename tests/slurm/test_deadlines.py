@@ -10,24 +10,12 @@ import pytest
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.lab.slurm.cluster import SlurmLab
-from isthmus.testing.servers import ServerProcess, eventually, running_server
+from isthmus.testing.servers import COUNTING, ServerProcess, eventually, running_server
 
 from .test_platform import register
 
 pytestmark = pytest.mark.real
 SITE = "deadlines"
-
-# Counts to forty and remembers how far it came; slowly at first, so that it is there to be stopped.
-COUNTING = """#!/bin/sh
-mkdir -p state
-n=$(cat state/n 2>/dev/null || echo 0)
-trap 'exit 143' TERM
-echo from $n
-pause=5
-if [ $ISTHMUS_ATTEMPT -gt 0 ]; then pause=0.01; fi
-while [ $n -lt 40 ]; do n=$((n+1)); echo $n > state/n; sleep $pause & wait $!; done
-echo counted to $n
-"""
 
 
 @pytest.fixture(scope="module")

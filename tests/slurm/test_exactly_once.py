@@ -42,7 +42,7 @@ async def test_killed_between_any_two_steps(
 ) -> None:
     run_id = new_run_id()
     words = [sys.executable, str(Path(__file__).with_name("crashing.py"))]
-    words += [settings.folder, str(settings.conf), USER, run_id]
+    words += [settings.folder, str(settings.conf), str(settings.path), USER, run_id]
     died = subprocess.run(words, env={**os.environ, VARIABLE: point}, timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL
     engine = await make_engine()

@@ -36,9 +36,9 @@ QUICK = {"MessageTimeout": "5"}
 
 
 @pytest.fixture
-def broken() -> Iterator[SlurmLab]:
+def broken(release: str) -> Iterator[SlurmLab]:
     """A lab to break."""
-    with running_slurm(2, LabSettings(options=QUICK)) as lab:
+    with running_slurm(2, LabSettings(options=QUICK, release=release)) as lab:
         yield lab
 
 
@@ -68,8 +68,9 @@ async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: M
     assert len(jobs_of(broken, late.id)) == 1
 
 
-async def test_a_backup_controller_takes_over(make_engine: MakeEngine) -> None:
-    with running_slurm(2, LabSettings(backup=True, options={**QUICK, "SlurmctldTimeout": "5"})) as pair:
+async def test_a_backup_controller_takes_over(release: str, make_engine: MakeEngine) -> None:
+    options = {**QUICK, "SlurmctldTimeout": "5"}
+    with running_slurm(2, LabSettings(backup=True, options=options, release=release)) as pair:
         engine = await make_engine(settings_of(pair))
         run, waits = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 4"), run_of("echo waited")
         await engine.submit(run)
@@ -193,10 +194,10 @@ class Impostor:
         self.answer = folder / "answer"
         script = folder / "squeue"
         script.write_text(
-            f'#!/bin/sh\n[ -e {self.answer} ] || exec /usr/bin/squeue "$@"\n'
+            f'#!/bin/sh\nPATH=${{PATH#*:}}\n[ -e {self.answer} ] || exec squeue "$@"\n'
             f"case $(cat {self.answer}) in\n"
             "  empty) exit 0 ;;\n"
-            '  heading) exec /usr/bin/squeue "$@" --jobs=999999 ;;\n'
+            '  heading) exec squeue "$@" --jobs=999999 ;;\n'
             "  *) echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1 ;;\n"
             "esac\n"
         )
@@ -208,7 +209,7 @@ async def test_an_empty_answer_is_not_an_answer(
     lie: str, settings: SlurmSettings, make_engine: MakeEngine, tmp_path: Path
 ) -> None:
     impostor = Impostor(tmp_path / "bin")
-    engine = await make_engine(replace(settings, path=str(impostor.folder)))
+    engine = await make_engine(replace(settings, path=f"{impostor.folder}:{settings.path}"))
     run = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 3")
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"begun\n")
@@ -294,7 +295,9 @@ async def test_clocks_are_minutes_apart(
     for module in (driver, tokens):
         monkeypatch.setattr(module.time, "time", lambda: now() - 240)
     rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
-    engine = await make_engine(settings_of(lab), transport="REST", rest=rest, path=str(clock.parent))
+    engine = await make_engine(
+        settings_of(lab), transport="REST", rest=rest, path=f"{clock.parent}:{lab.place.programs}/bin"
+    )
     run = run_of("date +%s; sleep 2")
     await engine.submit(run)
     end = await wait_ended(engine, run.id)
@@ -365,7 +368,7 @@ async def test_ssh_is_cut_under_a_log_and_under_a_submission(
 ) -> None:
     slow = Path(tempfile.mkdtemp(prefix="isl-"))
     slow.chmod(0o755)
-    (slow / "sbatch").write_text('#!/bin/sh\n/usr/bin/sbatch "$@" || exit\ntouch %s/sent\nsleep 1000\n' % slow)  # noqa: UP031
+    (slow / "sbatch").write_text('#!/bin/sh\nPATH=${PATH#*:} sbatch "$@" || exit\ntouch %s/sent\nsleep 1000\n' % slow)  # noqa: UP031
     (slow / "sbatch").chmod(0o755)
     slow.chmod(0o777)
     try:
@@ -382,7 +385,7 @@ async def test_ssh_is_cut_under_a_log_and_under_a_submission(
         assert (await wait_ended(engine, run.id)).exit_code == 0
         assert await whole_log(engine, run.id) == b"begun\ndone\n"
 
-        stuck = await make_engine(replace(base, path=str(slow)))
+        stuck = await make_engine(replace(base, path=f"{slow}:{base.path}"))
         second = run_of("echo once")
         sending = asyncio.create_task(stuck.submit(second))
         await until(lambda: asyncio.sleep(0, (slow / "sent").exists()), "the job to be sent")

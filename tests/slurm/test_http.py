@@ -59,6 +59,27 @@ async def test_connections_are_kept_and_bodies_are_read_whatever_their_form() ->
     assert made == 2, "a connection is used again until the server says otherwise"
 
 
+@pytest.mark.parametrize("first", [b"Connection: Close\r\n", b""])
+async def test_what_follows_an_answer_is_not_part_of_it(first: bytes) -> None:
+    """Slurm 26.05 says an error twice."""
+    made = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal made
+        made += 1
+        await request(reader)
+        twice = (
+            b"HTTP/1.1 422 No\r\n" + first + b"Content-Length: 2\r\n\r\n{}HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\nx"
+        )
+        writer.write(twice)
+        await writer.drain()
+        writer.close()
+
+    async with serving(serve) as client:
+        assert [await client.ask("GET", "/", {}) for _ in range(2)] == [Answer(422, b"{}")] * 2
+    assert made == 2, "the second answer is nobody's"
+
+
 async def test_a_connection_that_was_closed_meanwhile_is_not_used() -> None:
     made = 0
 

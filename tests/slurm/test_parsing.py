@@ -1,8 +1,9 @@
-"""Reading what Slurm writes: recorded output of 22.05, and the forms of newer versions."""
+"""Reading what Slurm writes: recorded of 22.05, 24.11 and 26.05, over every version of slurmrestd but one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import pytest
 
 from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.slurm import calls, commands, documents, hostlists, parsing, states
-from isthmus.engines.slurm.facts import SlurmNode
+from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.engines.slurm.inventories import node_state
-from isthmus.errors import SiteUnavailable
+from isthmus.engines.slurm.submissions import Submission
+from isthmus.errors import EngineRefused, SiteUnavailable
 
 RECORDED = Path(__file__).parent / "recorded"
+COMMANDS = ["22.05", "24.11", "26.05"]
+REST = [38, 40, 41, 42, 43, 44, 45]
+SENT = Submission("n", "c", "games", "#!/bin/sh\n", "/w", "/dev/null")
 HEADING = "F|JOBID|STATE|REASON|USER|PARTITION|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|CPUS|NODES|COMMENT\n"
 
 
@@ -28,16 +33,54 @@ def document(name: str) -> dict[str, Any]:
     return found
 
 
-def test_squeue() -> None:
-    jobs = parsing.jobs(recorded("squeue-22.05.txt"), "F")
-    assert [job.id for job in jobs] == [1, 2, 7]
-    first, held, running = jobs
-    assert first.run_id == "abc.0"
-    assert first.meaning.state is RunState.ENDED
-    assert first.started_at == datetime(2026, 11, 15, 23, 11, 54, tzinfo=UTC)
-    assert held.run_id is None
-    assert held.started_at is None
-    assert (running.nodes, running.cpus, running.node_count) == ("lab12n[1-2]", 4, 2)
+def said(version: str, command: str) -> str:
+    """What a command of a version wrote."""
+    found: dict[str, str] = json.loads(recorded(f"commands-{version}.json"))
+    return found[command]
+
+
+def answer(version: int, question: str) -> calls.Reply:
+    """What slurmrestd of a version answered."""
+    found: dict[str, dict[str, Any]] = json.loads(recorded(f"rest-{version}.json"))
+    return calls.Reply(found[question]["status"], found[question]["body"])
+
+
+WAITING = {
+    5: "as many of its array run as may",
+    8: "requeued and held by Slurm",
+    9: "held",
+    10: "waits for another job",
+    12: "a node it needs was not available when Slurm last looked",
+}
+ENDS = {
+    1: EndReason.COMPLETED,
+    2: EndReason.COMPLETED,
+    3: EndReason.CANCELLED,
+    4: EndReason.OUT_OF_MEMORY,
+    6: EndReason.COMPLETED,
+}
+
+
+def check_jobs(jobs: Sequence[SlurmJob]) -> dict[int, SlurmJob]:
+    """The jobs that recorded/record.py ran, whichever way they are told."""
+    found = {job.id: job for job in jobs}
+    assert {job.user for job in jobs} == {"games"}
+    assert {n: found[n].meaning.reason for n in ENDS} == ENDS
+    assert {n for n in range(1, 13) if found[n].meaning.state is RunState.RUNNING} == {7, 11}
+    assert {n for n in range(1, 13) if found[n].meaning.state is RunState.QUEUED} == set(WAITING)
+    assert found[1].run_id == "abcdefgh.0"
+    assert found[2].run_id is None
+    for n in ENDS:
+        assert found[n].ended_at >= found[n].started_at >= found[n].submitted_at  # type: ignore[operator]
+    assert (found[11].nodes, found[11].cpus, found[11].node_count) == ("n[1-2]", 2, 2)
+    assert found[9].started_at is None
+    return found
+
+
+@pytest.mark.parametrize("version", COMMANDS)
+def test_squeue(version: str) -> None:
+    found = check_jobs(parsing.jobs(said(version, "squeue"), "F"))
+    assert {n: states.why_waiting(found[n].reason) for n in WAITING} == WAITING
 
 
 def test_an_answer_without_heading_is_no_answer() -> None:
@@ -53,11 +96,12 @@ def test_a_comment_with_line_breaks_passes_for_nobody_elses_job() -> None:
     assert [job.id for job in parsing.jobs(text, "F")] == [5]
 
 
-def test_scontrol_show_job() -> None:
-    job = parsing.job(recorded("scontrol-job-22.05.txt"))
+@pytest.mark.parametrize("version", COMMANDS)
+def test_scontrol_show_job(version: str) -> None:
+    job = parsing.job(said(version, "job"))
     assert job is not None
-    assert (job.id, job.user, job.states, job.exit_code, job.signal) == (1, "nobody", ("FAILED",), None, 11)
-    assert job.run_id == "abc.0"
+    assert (job.id, job.user, job.states, job.exit_code, job.signal) == (1, "games", ("FAILED",), 3, None)
+    assert job.run_id == "abcdefgh.0"
 
 
 def test_the_first_word_of_a_name_counts() -> None:
@@ -65,27 +109,63 @@ def test_the_first_word_of_a_name_counts() -> None:
     assert found["JobState"] == "RUNNING"
 
 
-def test_nodes_and_partitions() -> None:
-    nodes = parsing.nodes(recorded("scontrol-nodes-22.05.txt"))
-    assert [node.name for node in nodes] == ["lab12n1", "lab12n2", "lab12n3"]
-    assert nodes[0].gres == (("board:akida", 1),)
-    assert nodes[0].features == ("board", "akida")
-    assert nodes[0].partitions == ("all", "short", "boards")
-    assert nodes[0].memory_bytes == 1000 * 2**20
-    assert nodes[0].usable
-    partitions = {p.name: p for p in parsing.partitions(recorded("scontrol-partitions-22.05.txt"))}
-    assert partitions["all"].default
-    assert partitions["all"].max_seconds is None
-    assert partitions["short"].max_seconds == 1800
+def check_site(nodes: Sequence[SlurmNode], partitions: Sequence[SlurmPartition], *, default: bool = True) -> None:
+    """The cluster that recorded/record.py had."""
+    first, drained = nodes
+    assert (first.name, first.cpus, first.allocated_cpus, first.memory_bytes) == ("n1", 2, 2, 1000 * 2**20)
+    assert first.gres == (("board:akida", 1),)
+    assert first.features == ("board", "akida")
+    assert first.partitions == ("all", "short", "boards")
+    assert first.usable
+    assert drained.states >= {"MIXED", "DRAIN"}
+    assert not drained.usable
+    by_name = {partition.name: partition for partition in partitions}
+    assert list(by_name) == ["all", "short", "boards", "gpus"]
+    assert [p.name for p in partitions if p.default] == (["all"] if default else [])
+    assert (by_name["all"].max_seconds, by_name["short"].max_seconds) == (None, 1800)
+    assert (by_name["all"].nodes, by_name["all"].cpus, by_name["gpus"].nodes) == (2, 4, 1)
+    for partition in partitions:
+        assert (partition.state, partition.max_nodes, partition.min_nodes) == ("UP", None, 0)
+        assert (partition.allow_accounts, partition.allow_groups, partition.allow_qos) == (None, None, None)
+        assert (partition.deny_accounts, partition.deny_qos) == ((), ())
 
 
-def test_sacct() -> None:
-    (row,) = parsing.accounted(recorded("sacct-22.05.txt"), ";")
-    assert (row.id, row.exit_code, row.cpu_seconds) == (1, 3, 61.25)
-    assert row.peak_memory_bytes == 167032 * 1024
-    assert row.energy_joules == 180
-    assert row.steps == 2
-    assert row.work_dir == "/shared/runs/abc.0/work"
+@pytest.mark.parametrize("version", COMMANDS)
+def test_nodes_and_partitions(version: str) -> None:
+    check_site(parsing.nodes(said(version, "nodes")), parsing.partitions(said(version, "partitions")))
+
+
+@pytest.mark.parametrize("version", COMMANDS)
+def test_sacct(version: str) -> None:
+    rows = {row.id: row for row in parsing.accounted(said(version, "sacct"), ";")}
+    check_books(rows[1])
+    assert (rows[1].exit_code, rows[1].derived_exit_code) == (3, 4)
+    assert (rows[2].exit_code, rows[2].signal) == (None, 11)
+    assert states.meaning(rows[3].states).reason is EndReason.CANCELLED
+    assert states.meaning(rows[4].states).reason is EndReason.OUT_OF_MEMORY
+
+
+def check_books(row: Accounted) -> None:
+    """The first job in the books, whichever way they are read."""
+    assert (row.id, row.work_dir, row.states) == (1, "/lab/shared/work", ("FAILED",))
+    assert row.user in ("games", ""), "22.05 names nobody where there is no association"
+    assert (row.nodes, row.cpus, row.steps) == ("n1", 1, 2)
+    assert row.whole
+    assert row.cpu_seconds == pytest.approx(0.02, abs=0.01)
+    assert row.peak_memory_bytes
+    assert 100 * 2**10 <= row.peak_memory_bytes <= 8 * 2**20
+    assert row.ended_at > row.started_at >= row.submitted_at  # type: ignore[operator]
+
+
+def test_sacct_sums_steps_up() -> None:
+    text = (
+        "1;FAILED;3:0;0:0;01:01.250;;;2026-11-15T23:11:54;2026-11-15T23:11:55;2026-11-15T23:12:55;1;n1;ada;/w\n"
+        "1.batch;FAILED;3:0;;00:00.008;1024K;150;2026-11-15T23:11:54;2026-11-15T23:11:55;2026-11-15T23:12:55;1;n1;;\n"
+        "1.0;COMPLETED;0:0;;01:01.000;167032K;180;2026-11-15T23:11:54;2026-11-15T23:11:55;2026-11-15T23:12:55;1;n1;;\n"
+        "broken line\n"
+    )
+    (row,) = parsing.accounted(text, ";")
+    assert (row.cpu_seconds, row.peak_memory_bytes, row.energy_joules, row.steps) == (61.25, 167032 * 1024, 180, 2)
 
 
 @pytest.mark.parametrize(
@@ -185,16 +265,52 @@ def test_why_a_job_waits_is_told() -> None:
 # JSON
 
 
-@pytest.mark.parametrize("version", [38, 39, 40, 42, 44])
+@pytest.mark.parametrize("version", REST)
 def test_jobs_of_old_and_new_versions_read_the_same(version: int) -> None:
-    failed, running, waiting = documents.jobs(document(f"rest-jobs-{version}.json"))
+    found = check_jobs(calls.ListJobs().read(answer(version, "jobs")))
+    assert (found[1].exit_code, found[1].signal) == (3, None)
+    assert (found[2].exit_code, found[2].signal) == (None, 11)
+    assert found[12].reason == "Resources"
+    one = calls.ShowJob(1).read(answer(version, "job"))
+    assert one == found[1]
+    assert calls.ShowJob(999_999).read(answer(version, "no job")) is None
+
+
+def test_the_form_of_v39_which_no_release_at_hand_has() -> None:
+    failed, running, waiting = documents.jobs(document("rest-jobs-39.json"))
     assert (failed.id, failed.states[0], failed.exit_code, failed.signal) == (1, "FAILED", 3, None)
     assert failed.run_id == "abc.0"
     assert failed.ended_at == datetime.fromtimestamp(1794784320, UTC)
     assert (running.meaning.state, running.cpus, running.nodes) == (RunState.RUNNING, 4, "n[1-2]")
-    assert waiting.meaning.state is RunState.QUEUED
-    assert waiting.started_at is None
-    assert waiting.reason == "Priority"
+    assert (waiting.meaning.state, waiting.started_at, waiting.reason) == (RunState.QUEUED, None, "Priority")
+
+
+@pytest.mark.parametrize("version", REST)
+def test_what_is_sent_is_answered(version: int) -> None:
+    assert calls.SubmitJob(SENT).read(answer(version, "submit")) >= 13
+    with pytest.raises(EngineRefused, match="Invalid partition name"):
+        calls.SubmitJob(SENT).read(answer(version, "submit refused"))
+    for question in ("cancel ended", "cancel no job"):
+        calls.CancelJob(1).read(answer(version, question))
+    for question in ("hold ended", "hold no job"):
+        calls.HoldJob(1, True).read(answer(version, question))
+
+
+@pytest.mark.parametrize("version", REST)
+def test_a_token_that_is_not_accepted_is_no_refusal_of_the_job(version: int) -> None:
+    for call in (calls.SubmitJob(SENT), calls.ListJobs(), calls.ReadBooks(1)):
+        question = {"SubmitJob": "submit", "ListJobs": "jobs", "ReadBooks": "books"}[type(call).__name__]
+        with pytest.raises(SiteUnavailable):
+            call.read(answer(version, f"{question}, bad token"))
+    if version > documents.PLAIN_NUMBERS_UNTIL:
+        with pytest.raises(SiteUnavailable, match="keyFile or tokenFile"):
+            calls.ListJobs().read(answer(version, "jobs, bad token"))
+
+
+@pytest.mark.parametrize("version", REST)
+def test_the_version_of_slurm(version: int) -> None:
+    expected = "22.05" if version == 38 else "24.11" if version <= 42 else "26.05"
+    assert calls.Ping().read(answer(version, "ping")).startswith(f"{expected}.")
 
 
 def test_exit_codes_in_both_forms() -> None:
@@ -206,30 +322,33 @@ def test_exit_codes_in_both_forms() -> None:
     assert documents.exit_status(new) == (42, None)
 
 
-@pytest.mark.parametrize("version", [38, 42])
+@pytest.mark.parametrize("version", REST)
 def test_books_of_old_and_new_versions_read_the_same(version: int) -> None:
-    (row,) = documents.accounted(document(f"rest-books-{version}.json"))
-    assert (row.id, row.user, row.work_dir, row.states) == (9, "ada", "/w", ("FAILED",))
-    assert (row.exit_code, row.signal, row.derived_exit_code) == (3, None, 4)
-    assert (row.cpu_seconds, row.peak_memory_bytes, row.energy_joules) == (61.25, 1 << 20, 180)
-    assert (row.nodes, row.cpus, row.steps) == ("n1", 2, 1)
-    assert row.ended_at == datetime.fromtimestamp(1794784320, UTC)
+    (row,) = calls.ReadBooks(1).read(answer(version, "books"))
+    check_books(row)
+    # 22.05 says 0 of every exit code: then what slurmctld said counts.
+    assert (row.exit_code, row.derived_exit_code) == ((None, 0) if version == 38 else (3, 4))
+    assert row.energy_joules == 0
+    assert calls.ReadBooks(999_999).read(answer(version, "no books")) == []
+    assert calls.SearchBooks("games", datetime.now(UTC)).read(answer(version, "search"))
+    if version > documents.PLAIN_NUMBERS_UNTIL:  # the oldest gives everybody's jobs
+        assert calls.SearchBooks("bin", datetime.now(UTC)).read(answer(version, "search nothing")) == []
 
 
-@pytest.mark.parametrize("version", [38, 40, 42, 44])
+def test_cpu_seconds_and_energy_in_the_books_are_those_of_the_steps() -> None:
+    step = {"time": {"total": {"seconds": 30, "microseconds": 250_000}}, "statistics": {"energy": {"consumed": 180}}}
+    nothing = {"total": {"seconds": 0, "microseconds": 0}}
+    (row,) = documents.accounted({"jobs": [{"job_id": 9, "time": nothing, "steps": [step, step]}]})
+    assert (row.cpu_seconds, row.energy_joules, row.steps) == (60.5, 180, 2)
+    (row,) = documents.accounted({"jobs": [{"job_id": 9, "time": {"total": {"seconds": 61}}, "steps": []}]})
+    assert row.cpu_seconds == 61
+
+
+@pytest.mark.parametrize("version", REST)
 def test_nodes_and_partitions_of_old_and_new_versions_read_the_same(version: int) -> None:
-    answer = document(f"rest-site-{version}.json")
-    first, drained = documents.nodes(answer)
-    assert (first.name, first.cpus, first.memory_bytes) == ("n1", 2, 1000 * 2**20)
-    assert first.gres == (("board:akida", 1),)
-    assert first.usable
-    assert drained.states >= {"IDLE", "DRAIN"}
-    assert not drained.usable
-    (partition,) = documents.partitions(answer)
-    assert (partition.name, partition.default, partition.state) == ("short", True, "UP")
-    assert (partition.max_seconds, partition.max_nodes, partition.nodes) == (1800, None, 2)
-    assert (partition.allow_accounts, partition.allow_groups, partition.allow_qos) == (None, None, None)
-    assert (partition.deny_accounts, partition.min_nodes) == ((), 0)
+    nodes = calls.ListNodes().read(answer(version, "nodes"))
+    partitions = calls.ListPartitions().read(answer(version, "partitions"))
+    check_site(nodes, partitions, default=version in (38, 45))  # the versions between do not tell
 
 
 def test_errors_are_read_whatever_the_status() -> None:

@@ -29,7 +29,7 @@ from isthmus.lab.slurm.login import LoginNode
 from isthmus.resources.jobs import SlurmOptions
 from isthmus.testing.engines import FolderSource, MemorySink, until, wait_ended, wait_log_has, whole_log
 
-from .conftest import AKIDA, SSH_USER, MakeEngine, settings_of, ssh_settings
+from .conftest import AKIDA, SSH_USER, USER, MakeEngine, settings_of, ssh_settings
 from .test_exactly_once import run_of
 
 real = pytest.mark.real
@@ -42,7 +42,7 @@ async def test_inventory(transport: str, lab: SlurmLab, make_engine: MakeEngine)
     rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
     engine = await make_engine(settings_of(lab), transport=transport, rest=rest)
     found = await engine.probe([AKIDA])
-    assert found.version == "Slurm 22.05.8"
+    assert found.version == f"Slurm {lab.call('slurmctld', '-V').split()[-1]}"
     assert found.capacity.cpus == 6
     assert found.capacity.devices == {"akida": 1}
     nodes = {node.name: node for node in found.nodes}
@@ -96,7 +96,7 @@ async def test_options_reach_slurm(lab: SlurmLab, engine: SlurmEngine) -> None:
     assert (await wait_ended(engine, run.id)).exit_code == 0
     said = (await whole_log(engine, run.id)).decode()
     for word in ("Partition=short", "Features=board", "TimeLimit=00:05:00", "Nice=7", "Requeue=0", "JobName=once",
-                 "OverSubscribe=NO", "UserId=nobody"):  # fmt: skip
+                 "OverSubscribe=NO", f"UserId={USER}"):  # fmt: skip
         assert word in said, word
 
 
@@ -152,7 +152,7 @@ async def test_jobs_run_as_the_person_and_files_are_theirs(lab: SlurmLab, engine
     run = run_of("id -un; umask; ls -ld . | cut -c1-10")
     await engine.submit(run)
     await wait_ended(engine, run.id)
-    assert await whole_log(engine, run.id) == b"nobody\n0077\ndrwx------\n"
+    assert await whole_log(engine, run.id) == f"{USER}\n0077\ndrwx------\n".encode()
 
 
 @real
@@ -196,14 +196,14 @@ async def test_a_token_that_is_not_the_sites_is_not_let_in(lab: SlurmLab, tmp_pa
 
 @real
 async def test_a_token_file_and_the_socket(lab: SlurmLab, make_engine: MakeEngine, tmp_path: Path) -> None:
-    for user in ("root", "nobody"):
+    for user in ("root", USER):
         (tmp_path / user).write_text(f"SLURM_JWT={lab.token(user)}\n")
-    rest = RestSettings(url=f"unix:{lab.place.root}/run/rest.sock", token_file=str(tmp_path / "{user}"))
+    rest = RestSettings(url=f"unix:{lab.place.rest_socket}", token_file=str(tmp_path / "{user}"))
     engine = await make_engine(settings_of(lab), transport="REST", rest=rest)
     run = run_of("id -un")
     await engine.submit(run)
     await wait_ended(engine, run.id)
-    assert await whole_log(engine, run.id) == b"nobody\n"
+    assert await whole_log(engine, run.id) == f"{USER}\n".encode()
 
 
 def test_tenants_are_mapped_by_name_by_rule_or_not_at_all() -> None:
@@ -403,6 +403,13 @@ def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
     assert choose(run_of("x"), down, ()) == (), "a partition that is down for a while still takes jobs"
     with pytest.raises(EngineRefused, match="not open to Isthmus"):
         choose(run_of("x", slurm=SlurmOptions(partition="boards")), PARTITIONS, NODES, allowed=("long",))
+
+
+def test_a_default_that_is_not_told_is_left_to_slurm() -> None:
+    quick, wide = SlurmPartition("a-quick", max_seconds=60.0, nodes=2), SlurmPartition("wide", nodes=40)
+    few = SlurmPartition("few", nodes=3)
+    assert choose(run_of("x", time_limit=30.0), (quick, few, wide), ()) == (), "all take it, so Slurm's default does"
+    assert choose(run_of("x", time_limit=90.0), (quick, few, wide), ()) == ("wide",), "the largest that takes it"
 
 
 def test_partitions_are_for_those_who_may_use_them() -> None:

@@ -6,6 +6,7 @@ A bare number is refused: Slurm means minutes by it, most other programs seconds
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _WORDS = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|s|m|h|d|w))")
@@ -14,6 +15,7 @@ _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\
 _REMEDY = "write it like 90s, 1h30m, 2d, 01:30:00 or PT1H30M"
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> float:
     """Seconds of a written duration; raises ValueError with the remedy."""
     stripped = text.strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 _NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 _BYTES = {
@@ -13,6 +14,7 @@ _BYTES = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def parse_bytes(text: str | int) -> int:
     """Bytes of `512`, `100M`, `4Gi`."""
     match = _NUMBER.fullmatch(str(text).strip())
@@ -21,6 +23,7 @@ def parse_bytes(text: str | int) -> int:
     return int(Decimal(match[1]) * _BYTES[match[2]])
 
 
+@lru_cache(maxsize=1024)
 def parse_cpus(text: str | int | float) -> int:
     """Thousandths of a cpu of `2`, `0.5` or `500m`."""
     match = _NUMBER.fullmatch(str(text).strip())

@@ -14,7 +14,6 @@ from typing import Any
 from isthmus.errors import Cause, Conflict, Forbidden, Invalid
 from isthmus.identity.callers import RANKS, Caller, at_least
 from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT, TOKEN, Kind
-from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.promises import FREE, check_promised
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.validation import check_name, validate
@@ -41,7 +40,7 @@ def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str =
     if isinstance(finalizers := obj["metadata"].get("finalizers"), list):
         obj["metadata"]["finalizers"] = [f for f in finalizers if not _of_platform(f)]
     checked = _checked(kind, obj)
-    check_name(kind, ObjectMeta.model_construct(name=checked["metadata"].get("name", "")))
+    check_name(kind, checked["metadata"].get("name", ""))
     if kind is TENANT:
         _tenant_name(checked["metadata"]["name"])
     if kind is JOB:

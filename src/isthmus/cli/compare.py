@@ -78,7 +78,9 @@ def compare(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Run a command on several devices or with several parameters, and compare time, energy, values, correctness.
+    """Run a command on several devices or with several parameters, and compare.
+
+    Time, energy, memory, reported values and correctness are set side by side.
 
     {name} in the command becomes a parameter's value, {device} the device; the variables PARAM_name and PARAM_device
     hold them too. Lines such as  isthmus: {"accuracy": 0.91}  of the output become columns.

@@ -13,9 +13,9 @@ from .tables import PHASE_COLOURS, write
 
 
 def doctor(output: Output = None, url: Url = None, token: Token = None) -> None:
-    """Check this machine and the server: each line says ok, warn or fail, and what to do.
+    """Check this machine and the server, and say what to do.
 
-    Works without a server too. The exit code is 1 if anything fails.
+    Each line says ok, warn or fail. Works without a server too. The exit code is 1 if anything fails.
 
     \b
     Examples:

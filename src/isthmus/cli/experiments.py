@@ -72,7 +72,9 @@ def experiment(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show one experiment: the comparison of its cells, as a table, as CSV or JSON, or as an HTML report with plots.
+    """Show one experiment: the comparison of its cells.
+
+    As a table, as CSV or JSON, or as an HTML report with plots.
 
     \b
     Examples:

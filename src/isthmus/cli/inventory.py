@@ -22,7 +22,9 @@ def sites(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """List the places that run work, and what they have; `export` writes them as GLUE 2 JSON.
+    """List the places that run work, and what they have.
+
+    `export` writes them as GLUE 2 JSON.
 
     \b
     Examples:

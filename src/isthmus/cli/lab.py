@@ -32,6 +32,10 @@ Data = Annotated[
 Binaries = Annotated[
     Path | None, typer.Option("--binaries", help="Folder of Kubernetes' programs; none means PATH, cache, or get them.")
 ]
+Release = Annotated[
+    str,
+    typer.Option("--release", metavar="NAME", help="Slurm of this Debian release, such as trixie; none: installed."),
+]
 
 
 @app.command("up")
@@ -41,6 +45,7 @@ def up(
     nodes: Annotated[int, typer.Option(min=1, max=50, metavar="N", help="Nodes of the Kubernetes cluster.")] = 1,
     accounting: Annotated[bool, typer.Option("--accounting", help="Slurm: with slurmdbd on MariaDB.")] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Slurm: with an energy counter on every node.")] = False,
+    release: Release = "",
     binaries: Binaries = None,
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", help="Kubernetes: start nothing, use the cluster that this names.")
@@ -59,36 +64,42 @@ def up(
     Examples:
       isthmus lab up --slurm 4
       isthmus lab up --slurm 8 --accounting --energy --data ./lab
+      isthmus lab up --slurm 2 --release trixie
       isthmus lab up --kubernetes --nodes 2
       isthmus lab up --kubernetes --kubeconfig ~/.kube/config --image python:3.12
     """
     if slurm is None and not kubernetes:
         raise Invalid("say what to start, such as --slurm 4 for a Slurm cluster of four nodes, or --kubernetes")
     if slurm is not None:
-        _up_slurm(slurm, accounting, energy, name or "lab", data, url, token)
+        _up_slurm(slurm, (accounting, energy, release), name or "lab", data, url, token)
     if kubernetes:
         chosen = name if name and slurm is None else "lab-kubernetes"
         _up_kubernetes(nodes, binaries, kubeconfig, image, chosen, data, url, token)
 
 
 def _up_slurm(
-    slurm: int, accounting: bool, energy: bool, name: str, data: Path, url: str | None, token: str | None
+    slurm: int, wishes: tuple[bool, bool, str], name: str, data: Path, url: str | None, token: str | None
 ) -> None:
     from isthmus.lab.slurm.layout import LabSettings
     from isthmus.lab.slurm.registering import manifests
 
     lab = _slurm(data)
-    wanted = LabSettings(accounting=accounting, energy=energy) if accounting or energy or not lab.place.exists else None
+    accounting, energy, release = wishes
+    wanted = LabSettings(accounting=accounting, energy=energy, release=release)
     begin = time.monotonic()
-    lab.up(slurm, wanted)
+    lab.up(slurm, wanted if any(wishes) or not lab.place.exists else None)
     say(f"Slurm is up with {len(lab.status().nodes)} nodes after {time.monotonic() - begin:.1f} s")
     known = _register(manifests(lab.place, name), name, url, token)
     sys.stdout.write(
-        f"  use it      export SLURM_CONF={lab.place.conf}; sinfo\n"
+        f"  use it      export SLURM_CONF={lab.place.conf}{_path(lab)}; sinfo\n"
         f"  slurmrestd  {lab.place.rest_url}\n"
         + (f"  try         isthmus run --site {name} --device akida -- hostname\n" if known else "")
         + f"  stop        isthmus lab down{_data_option(data)}\n"
     )
+
+
+def _path(lab: SlurmLab) -> str:
+    return f" PATH={lab.place.programs}/bin:$PATH" if lab.settings.release else ""
 
 
 def _up_kubernetes(
@@ -124,16 +135,20 @@ def _up_kubernetes(
 
 
 @app.command("binaries")
-def binaries(folder: Binaries = None) -> None:
+def binaries(folder: Binaries = None, release: Release = "") -> None:
     """Find the programs of Kubernetes, or download or build them into the cache; prints the folder.
 
+    With a Debian release it is that release's Slurm.
+
     \b
-    Example:
+    Examples:
       isthmus lab binaries
+      isthmus lab binaries --release trixie
     """
     from isthmus.lab.kubernetes.binaries import ensure
+    from isthmus.lab.slurm.releases import fetch
 
-    sys.stdout.write(f"{ensure(folder)}\n")
+    sys.stdout.write(f"{fetch(release) if release else ensure(folder)}\n")
 
 
 @app.command("image")

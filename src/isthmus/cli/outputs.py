@@ -15,7 +15,9 @@ from .tables import counted, size, table, write
 def outputs(
     name: JobName, namespace: Namespace = None, output: Output = None, url: Url = None, token: Token = None
 ) -> None:
-    """List the files that a job left; of an array, what each element left, below its index.
+    """List the files that a job left.
+
+    Of an array, what each element left is below its index.
 
     \b
     Example:

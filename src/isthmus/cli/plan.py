@@ -49,7 +49,7 @@ def plan(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Ask what if: where a job would go, on which devices, when it would end, what it would cost.
+    """Ask what if: where a job would go, when it would end, what it would cost.
 
     For a job that is not submitted yet (a manifest, or a command with options as for `isthmus run`), or for one that
     is, perhaps with another deadline. Past runs of the same command with the same files tell how long it takes.

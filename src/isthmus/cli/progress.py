@@ -29,13 +29,14 @@ def sending(quiet: bool = False) -> Iterator[Progress | None]:
 
 class _Bar:
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._rich: Any = None
         self._task: Any = None
 
     def update(self, done: int, total: int) -> None:
         """So much is done."""
         if self._rich is None:
+            self._began = self._began or time.monotonic()  # when sending began: reading the folder may take long
             if time.monotonic() - self._began < _MOMENT:
                 return
             self._start(total)

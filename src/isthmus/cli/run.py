@@ -88,7 +88,7 @@ def run(
     token: Token = None,
     output: Output = None,
 ) -> None:
-    """Run a command as if it ran here: its output live, its exit code, this folder along with it.
+    """Run a command as if it ran here: live output, its exit code, this folder.
 
     The present folder is sent if it is small (2,000 files, 100 MB), without virtual environments and what .gitignore
     and .isthmusignore name; only what the server does not have goes over the wire. From your home folder, or /,

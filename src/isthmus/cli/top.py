@@ -26,7 +26,9 @@ def top(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Watch what a job uses while it runs: cpu, memory, power, its devices, and values that it reports.
+    """Watch what a job uses while it runs.
+
+    Cpu, memory, power, its devices, and values that it reports.
 
     \b
     Examples:

@@ -120,7 +120,9 @@ def serve(
     insecure: Insecure = False,
     log_level: LogLevel = "INFO",
 ) -> None:
-    """Serve in the foreground, as a service manager wants it: log lines only, stops on SIGTERM.
+    """Serve in the foreground, as a service manager wants it.
+
+    Writes log lines only, stops on SIGTERM.
 
     Example:
 

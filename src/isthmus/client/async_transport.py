@@ -13,7 +13,6 @@ from isthmus import errors
 
 from . import requests
 from .answers import Answer, read
-from .flows import Pause, Step
 from .kubeconfigs import Access
 from .requests import Body, Request
 from .transport import NO_TLS, not_trusted
@@ -47,12 +46,9 @@ class AsyncTransport:
         """Let go of the connections."""
         await self._http.aclose()
 
-    async def perform(self, step: Step) -> Any:
-        """One step of a flow: a pause, or a request and its whole answer."""
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            return None
-        async with self._exchange(step, step.patience) as response:
+    async def send(self, request: Request) -> Answer:
+        """One exchange, read to its end."""
+        async with self._exchange(request, request.patience) as response:
             try:
                 body = await response.aread()
             except httpx.HTTPError as error:

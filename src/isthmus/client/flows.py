@@ -1,7 +1,7 @@
 """Whatever takes more than one exchange, written once for both clients: generators that yield what to do.
 
-A flow yields a `Request` and is given its `Answer`, or yields a `Pause` and is given nothing. A request that fails
-on the way raises inside the flow, which may then decide to look, to wait and to try again. The clients drive flows;
+A flow yields a `Request` and is given its `Answer`, or yields another step (below) and is given what that says. A step
+that fails raises inside the flow, which may then decide to look, to wait and to try again. The clients drive flows;
 they decide nothing.
 
 **Submission happens exactly once.** The client draws the job's name and a mark before it sends anything. When a
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from isthmus import errors
@@ -41,7 +42,33 @@ class Pause(NamedTuple):
     seconds: float
 
 
-Step = Request | Pause
+class Work(NamedTuple):
+    """Something that holds the processor or the disk for a while; gives what it returns."""
+
+    do: Callable[[], Any]
+
+
+class Open(NamedTuple):
+    """Begin an answer that is read along, in place of the one before; gives its headers."""
+
+    request: Request
+
+
+class Read(NamedTuple):
+    """The next bytes of the open answer, none at its end. Raises TimeoutError after so many seconds."""
+
+    within: float | None = None
+
+
+class Extract(NamedTuple):
+    """Put an archive into a folder as it comes, each path after `below`; gives the paths."""
+
+    request: Request
+    folder: Path
+    below: str
+
+
+Step = Request | Pause | Work | Open | Read | Extract
 Flow = Generator[Step, Any, T]
 
 
@@ -77,7 +104,9 @@ def ask(request: Request) -> Flow[Object]:
     return read((yield from call(request)))
 
 
-def everything(place: Place, namespace: str | None, labels: str | None, fields: str | None) -> Flow[tuple[Any, ...]]:
+def everything(
+    place: Place, namespace: str | None, labels: str | None, fields: str | None
+) -> Flow[tuple[list[Object], str]]:
     """All objects of a list, page by page, and the version to watch from. A list that expires is begun again."""
     while True:
         items: list[Object] = []
@@ -210,6 +239,14 @@ def outputs(namespace: str, name: str) -> Flow[Object]:
     return {"files": files, "bytes": size}
 
 
+def download(namespace: str, name: str, folder: Path) -> Flow[list[str]]:
+    """Put what a job left into a folder, and answer the paths."""
+    written: list[str] = []
+    for part in (yield from parts(namespace, name)):
+        written += yield Extract(requests.outputs_archive(namespace, part.job), folder, part.below)
+    return written
+
+
 def read_output(namespace: str, name: str, path: str) -> Flow[bytes]:
     """One file that a job left; of an array, `3/out.csv` is the file of its element 3."""
     answer = yield from call(requests.output(namespace, name, path))
@@ -259,6 +296,11 @@ def apply(place: Place, namespace: str | None, obj: Mapping[str, Any]) -> Flow[t
     if before is None:
         return after, "created"
     return after, "unchanged" if _version(after) == before else "configured"
+
+
+def intend(intent: str, namespace: str, name: str) -> Flow[Object]:
+    """Say what is wanted of a job: Run, Hold or Cancel."""
+    return ask(requests.patch(JOBS, namespace, name, {"spec": {"intent": intent}}))
 
 
 def _version(obj: Mapping[str, Any]) -> Any:

@@ -1,24 +1,38 @@
 """Streams that outlive their connection: logs resumed from an offset, watches resumed from a version. Pure.
 
-Each class holds where the stream is and says which request goes on from there. The clients feed it what arrives
-and report failures; it answers with how long to wait.
+Each cursor holds where its stream is and says which request goes on from there; told of a failure, it answers how long
+to wait. A feed is a flow that also yields `Item`s, for whoever asked; it goes on from its cursor for as long as there
+may be more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from isthmus import errors
 
 from . import requests
 from .answers import error_of_status
-from .flows import TERMINAL, backoff, with_kind
-from .places import Place
+from .flows import TERMINAL, Flow, Open, Pause, Read, Step, ask, backoff, everything, with_kind
+from .places import JOBS, Place
 from .requests import Object, Request
 
+T = TypeVar("T")
 OFFSET_HEADER = "isthmus-log-offset"
+_BREATH = Pause(0.05)
+"""Before a stream that ended by itself is begun again."""
+
+
+class Item(NamedTuple, Generic[T]):
+    """What a feed has for whoever asked."""
+
+    value: T
+
+
+Feed = Generator[Step | Item[T], Any, None]
 
 
 class LogCursor:
@@ -94,6 +108,29 @@ class LogCursor:
         return phase in TERMINAL
 
 
+def finish(flow: Flow[T]) -> Feed[T]:
+    """A flow as a feed of one item: what it returns."""
+    yield Item((yield from flow))
+
+
+def read_log(cursor: LogCursor) -> Feed[bytes]:
+    """The output after a cursor; if it is followed, until the job has ended."""
+    job = requests.get(JOBS, cursor.namespace, cursor.name)
+    while True:
+        try:
+            if cursor.follow and cursor.attempt is None:
+                cursor.seen((yield from ask(job)))
+            cursor.opened((yield Open(cursor.request())))
+            while chunk := (yield Read()):
+                cursor.advanced(len(chunk))
+                yield Item(chunk)
+            if not cursor.follow or cursor.ended((yield from ask(job))):
+                return
+            yield _BREATH
+        except errors.IsthmusError as error:
+            yield Pause(cursor.failed(error))
+
+
 def _attempt(job: Mapping[str, Any]) -> int:
     return int((job.get("status") or {}).get("attempt") or 0)
 
@@ -164,6 +201,78 @@ class WatchCursor:
             raise error
         self._failures += 1
         return error.retry_after or backoff(self._failures)
+
+
+def read_watch(cursor: WatchCursor, timeout: float | None = None) -> Feed[WatchEvent]:
+    """The changes after a cursor, for ever or for so many seconds."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while end is None or time.monotonic() < end:
+        try:
+            if cursor.version is None:
+                found = everything(cursor.place, cursor.namespace, cursor.labels, cursor.fields)
+                for event in cursor.listed(*(yield from found)):
+                    yield Item(event)
+            yield from _changes(cursor, end)
+            pause = _BREATH
+        except TimeoutError:
+            return
+        except errors.IsthmusError as error:
+            pause = Pause(cursor.failed(error))
+        yield pause if end is None else Pause(max(0.0, min(pause.seconds, end - time.monotonic())))
+
+
+def _changes(cursor: WatchCursor, end: float | None) -> Feed[WatchEvent]:
+    lines = Lines()
+    yield Open(cursor.request())
+    while chunk := (yield Read(None if end is None else max(0.001, end - time.monotonic()))):
+        for line in lines.feed(chunk):
+            if event := cursor.feed(line):
+                yield Item(event)
+
+
+def wait(place: Place, namespace: str, name: str, timeout: float | None) -> Flow[Object]:
+    """Watch a job or an experiment until it has ended; raises TimeoutError if it takes longer than `timeout`."""
+    what = f"{place.kind.lower()} {name!r}"
+    first = yield from ask(requests.get(place, namespace, name))
+    uid = first["metadata"].get("uid")
+    if _ended(first):
+        return first
+    cursor = WatchCursor(place, namespace, None, f"metadata.name={name}")
+    cursor.listed([first], str(first["metadata"].get("resourceVersion")))
+
+    def last(event: WatchEvent) -> Object | None:
+        if event.type == "DELETED" and event.object["metadata"].get("uid") == uid:
+            raise errors.NotFound(f"{what} was deleted before it ended")
+        return event.object if _ended(event.object) else None
+
+    found = yield from _until(read_watch(cursor, timeout), last)
+    if found is None:
+        raise TimeoutError(f"{what} has not ended after {timeout:g} seconds")
+    return found
+
+
+def _ended(work: Mapping[str, Any]) -> bool:
+    return (work.get("status") or {}).get("phase") in TERMINAL
+
+
+def _until(feed: Feed[T], wanted: Callable[[T], Object | None]) -> Flow[Object | None]:
+    """Go along a feed, up to the first item of which `wanted` makes something."""
+    try:
+        step = next(feed)
+        while True:
+            if isinstance(step, Item):
+                if (found := wanted(step.value)) is not None:
+                    return found
+                step = next(feed)
+                continue
+            try:
+                answer = yield step
+            except (errors.IsthmusError, TimeoutError) as error:
+                step = feed.throw(error)
+            else:
+                step = feed.send(answer)
+    except StopIteration:
+        return None
 
 
 class Lines:

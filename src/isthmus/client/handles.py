@@ -1,11 +1,19 @@
-"""What is known of a job without asking: the part of a handle that both clients share. Pure."""
+"""A job in the hand, the same for both clients: what is known of it, and what can be asked of its server."""
 
 from __future__ import annotations
 
+import os
 import signal
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from .flows import TERMINAL
+from isthmus import errors
+
+from . import flows, following, requests
+from .flows import TERMINAL, Flow
+from .following import Feed, LogCursor
+from .operations import HERE, Operations, feed, operation
+from .places import JOBS
 from .requests import Object
 
 TIME_LIMIT_CODE = 124
@@ -66,6 +74,59 @@ class JobFacts:
     def exit_code(self) -> int | None:
         """What running it here would have returned; None while it has not finished. See `exit_code_of`."""
         return exit_code_of(self.object) if self.finished else None
+
+
+class JobOperations(JobFacts):
+    """A job on a server."""
+
+    def __init__(self, client: Operations[Any], obj: Object) -> None:
+        super().__init__(obj)
+        self._drive, self._feed = client._drive, client._feed
+
+    @operation
+    def refresh(self) -> Flow[Self]:
+        """Look again; raises NotFound if the job is gone or another one has its name."""
+        found = yield from flows.ask(requests.get(JOBS, self.namespace, self.name))
+        if self.uid and found["metadata"].get("uid") != self.uid:
+            raise errors.NotFound(f"job {self.name!r} was deleted, and another one has its name now")
+        self.object = found
+        return self
+
+    @operation
+    def wait(self, timeout: float | None = None) -> Flow[Self]:
+        """Wait until it has ended; raises TimeoutError if that takes longer than `timeout` seconds."""
+        self.object = yield from following.wait(JOBS, self.namespace, self.name, timeout)
+        return self
+
+    @feed
+    def logs(
+        self, *, follow: bool = False, stream: str | None = None, tail: int | None = None, attempt: int | None = None
+    ) -> Feed[bytes]:
+        """Its output as bytes."""
+        return following.read_log(
+            LogCursor(self.namespace, self.name, follow=follow, stream=stream, tail=tail, attempt=attempt)
+        )
+
+    @operation
+    def cancel(self) -> Flow[Self]:
+        """Ask for its end."""
+        self.object = yield from flows.intend("Cancel", self.namespace, self.name)
+        return self
+
+    @operation
+    def outputs(self) -> Flow[Object]:
+        """What it left."""
+        return flows.outputs(self.namespace, self.name)
+
+    @operation
+    def download(self, folder: str | os.PathLike[str] = HERE) -> Flow[list[str]]:
+        """Put what it left into a folder."""
+        return flows.download(self.namespace, self.name, Path(folder))
+
+    @operation
+    def read_output(self, path: str) -> Flow[bytes]:
+        """One file that it left."""
+        return flows.read_output(self.namespace, self.name, path)
 
 
 def exit_code_of(job: Object) -> int:

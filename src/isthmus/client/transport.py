@@ -1,4 +1,4 @@
-"""Bytes over HTTP: kept-alive connections, verified TLS, streams that can be interrupted.
+"""Bytes over HTTP: kept-alive connections, verified TLS, answers read along.
 
 A transport may be used by several threads at once; each exchange has a connection to itself and gives it back when
 the answer was read to its end. A kept connection that the server closed meanwhile is noticed before the answer
@@ -177,13 +177,6 @@ class Stream:
     def answer(self) -> Answer:
         """The whole rest, for an answer that turned out to be an error."""
         return Answer(self.status, self.headers, b"".join(self))
-
-    def interrupt(self) -> None:
-        """End a `read` that waits in another thread."""
-        try:
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:  # already gone, which is what was wanted
-            return
 
     def close(self) -> None:
         """Let go; the connection is kept if the answer was read to its end."""

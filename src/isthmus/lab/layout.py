@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from .processes import PATH
+
 
 @dataclass(frozen=True, slots=True)
 class LabPlace:
@@ -40,6 +42,11 @@ class LabPlace:
     def bridge(self) -> str:
         """The network interface that joins the nodes."""
         return f"{self.interface}{self.number}"
+
+    @property
+    def path(self) -> str:
+        """PATH of all that it runs."""
+        return PATH
 
     def link(self, host: int) -> str:
         """This end of a node's cable."""

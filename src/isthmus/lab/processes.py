@@ -33,6 +33,11 @@ class Home(Protocol):
         """Its folder."""
         ...
 
+    @property
+    def path(self) -> str:
+        """PATH of all that it runs."""
+        ...
+
     def log(self, name: str) -> Path:
         """Where a daemon writes its log."""
         ...
@@ -44,7 +49,7 @@ class Home(Protocol):
 
 def environment(place: Home, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """What every program of the lab is given."""
-    return {"PATH": PATH, "LC_ALL": "C", place.mark[0]: place.mark[1], **(more or {})}
+    return {"PATH": place.path, "LC_ALL": "C", place.mark[0]: place.mark[1], **(more or {})}
 
 
 def call(

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from isthmus.resources.jobs import ARRAY_LABEL, Intent, Job, JobSpec, JobStatus
 from isthmus.resources.kinds import JOB
@@ -38,8 +41,7 @@ class JobIndex:
         self.movable: set[str] = set()
         """Those among them that have a deadline: for its sake they may be stopped and go on elsewhere."""
         self._look, self._room_changed = look, room_changed
-        self._demands: dict[str, Demand] = {}
-        self._specs: dict[str, tuple[int, JobSpec]] = {}
+        self._specs: dict[str, tuple[int, JobSpec, Demand]] = {}
         self._over: set[str] = set()
         self._dependents: dict[Key, set[Key]] = {}
 
@@ -73,35 +75,28 @@ class JobIndex:
     def job(self, record: Record) -> Job:
         """The typed job. Its spec, which rarely changes, is read once and not at every step."""
         obj = record.obj
-        meta = ObjectMeta.model_validate(obj["metadata"])
-        return Job.model_construct(
-            metadata=meta, spec=self._spec(record), status=JobStatus.model_validate(obj["status"])
-        )
+        meta, status = ObjectMeta.model_validate(obj["metadata"]), JobStatus.model_validate(obj["status"])
+        return Job.model_construct(metadata=meta, spec=self._wanted(record)[0], status=status)
 
     def demand(self, record: Record) -> Demand:
         """What a job needs, worked out once; with a choice of devices, what it was given."""
+        spec, demand = self._wanted(record)
         if chosen := record.obj["status"].get("chosen"):
-            return demand_of(record.key.namespace, self._spec(record), DeviceChosen.model_validate(chosen))
-        if (known := self._demands.get(record.uid)) is None:
-            known = self._demands[record.uid] = demand_of(record.key.namespace, self._spec(record))
-        return known
+            return demand_of(record.key.namespace, spec, DeviceChosen.model_validate(chosen))
+        return demand
 
-    def _spec(self, record: Record) -> JobSpec:
+    def _wanted(self, record: Record) -> tuple[JobSpec, Demand]:
         generation = record.obj["metadata"].get("generation", 0)
         known = self._specs.get(record.uid)
         if known is None or known[0] != generation:
-            known = (generation, JobSpec.model_validate(record.obj["spec"]))
+            known = (generation, *_wanted(record.key.namespace, orjson.dumps(record.obj["spec"])))
             if record.uid not in self._over:
                 self._specs[record.uid] = known
-        return known[1]
+        return known[1:]
 
     def ended(self, uid: str) -> bool:
         """Whether a job is over."""
         return uid in self._over
-
-    def _forget(self, uid: str) -> None:
-        self._demands.pop(uid, None)
-        self._specs.pop(uid, None)
 
     def ready(self, uid: str, demand: Demand, priority: int, *, deadline: str | None = None) -> None:
         """A job waits for a site. What is promised for a deadline is planned; the others queue."""
@@ -126,7 +121,7 @@ class JobIndex:
         if phase is not JobPhase.PENDING:
             self.promised.pop(uid, None)
         if phase in TERMINAL or spec.get("array"):
-            self._forget(uid)
+            self._specs.pop(uid, None)
             if self.ledger.drop(uid):
                 self._room_changed()
             return
@@ -169,7 +164,7 @@ class JobIndex:
         self._over.discard(record.uid)
         self.children.pop(record.uid, None)
         self.active.pop(record.uid, None)
-        self._forget(record.uid)
+        self._specs.pop(record.uid, None)
         self.promised.pop(record.uid, None)
         self.stoppable.discard(record.uid)
         self.movable.discard(record.uid)
@@ -226,6 +221,13 @@ def _array_of(obj: dict[str, Any]) -> str | None:
         return None
     owner = next(iter(obj["metadata"].get("ownerReferences") or ()), None)
     return owner["uid"] if owner is not None else None
+
+
+@lru_cache(maxsize=1024)
+def _wanted(namespace: str, spec: bytes) -> tuple[JobSpec, Demand]:
+    """What a job wants and needs. Jobs come by the hundred and differ in nothing of this: they share it."""
+    wanted = JobSpec.model_validate(orjson.loads(spec))
+    return wanted, demand_of(namespace, wanted)
 
 
 def simply_ready(obj: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ Every step is checked against the transition table. Time is an argument.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
@@ -42,21 +43,31 @@ def placed(
     plan: PlanStatus | None = None,
 ) -> JobStatus:
     """A site is chosen, and for a job with a deadline its devices."""
-    status = _to(job, JobPhase.PLACED)
-    status.site, status.placed_at, status.retry_at = site, timestamp(now), None
-    status.site_message, status.chosen, status.plan = why, chosen, plan
-    status.reason = status.message = None
-    status.submitted_at = status.submitted_at or job.metadata.creation_timestamp
-    return status
+    return _to(
+        job,
+        JobPhase.PLACED,
+        reason=None,
+        message=None,
+        site=site,
+        site_message=why,
+        chosen=chosen,
+        plan=plan,
+        submitted_at=job.status.submitted_at or job.metadata.creation_timestamp,
+        placed_at=timestamp(now),
+        retry_at=None,
+    )
 
 
 def going_on(job: Job, seen: Observation) -> JobStatus:
     """The engine has it: queued or running."""
-    status = _to(job, JobPhase.RUNNING if seen.state is RunState.RUNNING else JobPhase.QUEUED)
-    status.engine_id = seen.engine_id or status.engine_id
-    status.message = seen.message or None
-    status.reason = "Held" if seen.held else None
-    status.estimated_start = None
+    status = _to(
+        job,
+        JobPhase.RUNNING if seen.state is RunState.RUNNING else JobPhase.QUEUED,
+        reason="Held" if seen.held else None,
+        message=seen.message or None,
+        engine_id=seen.engine_id or job.status.engine_id,
+        estimated_start=None,
+    )
     if seen.start_between is not None:
         earliest, latest = seen.start_between
         status.estimated_start = StartRange(earliest=timestamp(earliest), latest=timestamp(latest))
@@ -195,9 +206,9 @@ def missed_deadline(job: Job, now: datetime) -> JobStatus | None:
     return status
 
 
-def _to(job: Job, phase: JobPhase) -> JobStatus:
+def _to(job: Job, phase: JobPhase, **changes: Any) -> JobStatus:
     check_transition(JOB_TRANSITIONS, job.status.phase, phase)
-    return job.status.model_copy(update={"phase": phase, "observed_generation": job.metadata.generation})
+    return job.status.model_copy(update={"phase": phase, "observed_generation": job.metadata.generation, **changes})
 
 
 def _told(status: JobStatus, seen: Observation) -> JobStatus:

@@ -9,6 +9,7 @@ from isthmus.resources.jobs import INDEX_LABEL, Array, Job, SlurmOptions, Stream
 from isthmus.resources.tenants import Tenant
 
 expanded = lru_cache(maxsize=8)(expand_indices)
+_NO_WISHES = SlurmOptions()
 
 
 def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), array: Array | None = None) -> Run:
@@ -42,7 +43,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         priority=spec.priority,
         account=_account(tenant),
         keeps_files=bool(spec.outputs),
-        slurm=spec.slurm or SlurmOptions(),
+        slurm=spec.slurm or _NO_WISHES,
         after=after,
         array=_part(job, int(index), array) if index is not None and array is not None else None,
     )

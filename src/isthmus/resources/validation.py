@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from isthmus.errors import Cause, Invalid
 
 from .kinds import Kind
-from .meta import ObjectMeta
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -82,9 +81,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((m for arg in getattr(annotation, "__args__", ()) if (m := _model_in(arg))), None)
 
 
-def check_name(kind: Kind, metadata: ObjectMeta) -> None:
+def check_name(kind: Kind, name: str) -> None:
     """A name is there and of the right form."""
-    if not metadata.name:
+    if not name:
         raise Invalid(
             f"{kind.name} has no name; set metadata.name or metadata.generateName",
             causes=(Cause("metadata.name", "name or generateName is required", "FieldValueRequired"),),

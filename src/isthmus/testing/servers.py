@@ -18,6 +18,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 GROUP = "/apis/isthmus.dev/v1"
+COUNTING = """#!/bin/sh
+mkdir -p state
+n=$(cat state/n 2>/dev/null || echo 0)
+trap 'exit 143' TERM
+echo from $n
+pause=5
+if [ $ISTHMUS_ATTEMPT -gt 0 ]; then pause=0.01; fi
+while [ $n -lt 40 ]; do n=$((n+1)); echo $n > state/n; sleep $pause & wait $!; done
+echo counted to $n
+"""
+"""Counts to forty and remembers how far it came; slowly at first, so that it is there to be stopped."""
 
 
 class ServerProcess:

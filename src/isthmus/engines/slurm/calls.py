@@ -68,7 +68,7 @@ class _Get:
 
 
 def _check(what: str, reply: Reply) -> None:
-    if reply.status == 401:
+    if reply.status in (401, 511) or any(code == documents.NOT_AUTHENTICATED for code, _ in reply.errors):
         raise SiteUnavailable(
             f"slurmrestd does not accept our token ({what}); look at keyFile or tokenFile of the site."
         )
@@ -217,9 +217,10 @@ class SearchBooks(_Get):
 
     def path(self, version: int) -> str:
         """Below the address."""
-        begin = int(self.since.timestamp())
-        stamp = str(begin) if version > documents.PLAIN_NUMBERS_UNTIL else self.since.strftime("%Y-%m-%dT%H:%M:%S")
-        return f"/slurmdb/v0.0.{version}/jobs?users={self.user}&start_time={stamp}"
+        # The only form of a time that every version reads; the oldest knows no filter by user.
+        begin = f"start_time=uts{int(self.since.timestamp())}"
+        users = "" if version <= documents.PLAIN_NUMBERS_UNTIL else f"users={self.user}&"
+        return f"/slurmdb/v0.0.{version}/jobs?{users}{begin}"
 
     def read(self, reply: Reply) -> list[Accounted]:
         """The jobs."""
@@ -277,4 +278,5 @@ class Ping(_Get):
 
 def same_folder(found: Sequence[Accounted], work_dir: str, user: str) -> Accounted | None:
     """The job with this working folder, of this person."""
-    return next((job for job in found if job.work_dir == work_dir and job.user == user), None)
+    # Slurm 22.05 names nobody where a job has no association; the folder is a run's own.
+    return next((job for job in found if job.work_dir == work_dir and job.user in ("", user)), None)

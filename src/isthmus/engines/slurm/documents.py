@@ -20,7 +20,10 @@ OLDEST, NEWEST = 36, 45
 """Versions v0.0.N that we know."""
 PLAIN_NUMBERS_UNTIL = 38
 SCRIPT_BESIDE_JOB_UNTIL = 40
+EXCLUSIVE_UNTIL = 39
+"""Later versions know another word for it; from v0.0.42 on they ignore this one."""
 NO_SUCH_JOB = 2017
+NOT_AUTHENTICATED = 1007
 _VERSION = re.compile(r"/(slurm|slurmdb)/v0\.0\.(\d+)/")
 _NOTHING = frozenset({0, 4294967294, 4294967295})
 
@@ -33,6 +36,8 @@ def versions(openapi: Mapping[str, Any], service: str = "slurm") -> list[int]:
 
 def number(value: Any) -> int | float | None:
     """A number in either form; None if it is not set, or without end."""
+    if type(value) is int:  # most are, and a picture of the jobs has thousands
+        return value
     if isinstance(value, Mapping):
         if value.get("infinite") or not value.get("set"):
             return None
@@ -107,12 +112,11 @@ def accounted(answer: Mapping[str, Any]) -> list[Accounted]:
 def _accounted(item: Mapping[str, Any]) -> Accounted:
     time, state = item.get("time") or {}, item.get("state") or {}
     code, signal = _book_status(item.get("exit_code"))
+    if code == 0 and "FAILED" in words(state.get("current")):
+        code = None  # Slurm 22.05 says 0 of every job
     steps = item.get("steps") or ()
     peaks = [p for step in steps if (p := _peak(step)) is not None]
     energy = [e for step in steps if (e := _energy(step)) is not None]
-    total = time.get("total") or {}
-    seconds = number(total.get("seconds"))
-    micro = number(total.get("microseconds")) or 0
     return Accounted(
         id=int(number(item.get("job_id")) or 0),
         states=words(state.get("current")),
@@ -124,13 +128,25 @@ def _accounted(item: Mapping[str, Any]) -> Accounted:
         exit_code=code,
         signal=signal,
         derived_exit_code=_book_status(item.get("derived_exit_code"))[0],
-        cpu_seconds=None if seconds is None else seconds + micro / 1e6,
+        cpu_seconds=_cpu_seconds(time, steps),
         peak_memory_bytes=max(peaks, default=None),
         energy_joules=max(energy, default=None),
         nodes=str(item.get("nodes") or ""),
         cpus=int(_tres(item, "cpu") or 0),
         steps=len(steps),
     )
+
+
+def _cpu_seconds(time: Mapping[str, Any], steps: Iterable[Mapping[str, Any]]) -> float | None:
+    """What sacct calls TotalCPU. slurmrestd has it of the steps, and of the whole job seldom."""
+    totals = [(one.get("total") or {}) for one in (time, *(step.get("time") or {} for step in steps))]
+    whole, *parts = [
+        None
+        if (seconds := number(total.get("seconds"))) is None
+        else seconds + (number(total.get("microseconds")) or 0) / 1e6
+        for total in totals
+    ]
+    return whole or (sum(part for part in parts if part is not None) if parts else whole)
 
 
 def _book_status(value: Any) -> tuple[int | None, int | None]:
@@ -268,7 +284,10 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
     if wanted.nice:
         job["nice"] = str(wanted.nice) if plain else wanted.nice
     if wanted.exclusive:
-        job |= {"exclusive": "true"} if plain else {"exclusive": ["true"]}
+        if version > EXCLUSIVE_UNTIL:
+            job["shared"] = ["none"]
+        else:
+            job["exclusive"] = "true" if plain else ["true"]
     job |= {name: value for name, value in _texts(wanted, plain) if value}
     job = {name: value for name, value in job.items() if value is not None}
     if version <= SCRIPT_BESIDE_JOB_UNTIL:

@@ -65,6 +65,7 @@ class SlurmEngine:
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
         self._chosen: dict[Hashable, tuple[str, ...]] = {}
+        self._untold = set[str]()
         self._watching: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
@@ -80,7 +81,11 @@ class SlurmEngine:
         self._over = dict.fromkeys(over)
         for run_id in active - over:
             await self._load(run_id)
-        await self._digest(await self._watcher.fresh())
+        late = [record for run_id in active - over if (record := self._over.get(run_id)) is not None]
+        picture = await self._watcher.fresh()
+        await self._digest(picture)
+        for record in late:
+            await self._settler.resume(record, picture)
         self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
         self._catching_up = asyncio.create_task(self._settler.late.run(self._corrected), name="slurm-late-books")
         self._watcher.watch(bool(self._active))
@@ -321,10 +326,18 @@ class SlurmEngine:
         changed -= {known.run_id for known in ended}
         changed |= await self._settler.settle(ended, picture)
         self._move_over()
-        if changed:
-            self._tell(changed)
+        if due := self._due(changed):
+            self._tell(due)
         running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
         self._watcher.watch(bool(self._active), running=running)
+
+    def _due(self, changed: set[str]) -> set[str]:
+        """What is told now. Why runs wait is told after a burst: each word is a write that the burst would wait for."""
+        changed |= self._untold
+        self._untold = set()
+        if self._watcher.in_burst:
+            self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
+        return changed - self._untold
 
     async def _compare(self, known: Known, picture: Picture) -> bool:
         """Take over what a picture shows of a run; whether that is news."""

@@ -39,12 +39,27 @@ class _Reading:
         self.keep = False
         """Whether the connection may be used again."""
 
+    def feed(self, data: bytes) -> None:
+        """A piece; raises HttpParserError. Whatever follows the first answer ends the connection, and nothing else.
+
+        Slurm 26.05 says an error twice, in JSON and then as plain text.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            if self.status is None:
+                raise
+
     def on_body(self, data: bytes) -> None:
-        self.body.append(data)
+        if self.status is None:
+            self.body.append(data)
 
     def on_message_complete(self) -> None:
         # Afterwards the parser is ready for the next answer, and has forgotten this one.
-        self.status, self.keep = self.parser.get_status_code(), self.parser.should_keep_alive()
+        if self.status is None:
+            self.status, self.keep = self.parser.get_status_code(), self.parser.should_keep_alive()
+        else:
+            self.keep = False
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -128,7 +143,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
         piece = await reader.read(1 << 18)
         if not piece:
             raise EOFError("the connection was closed before the answer was whole")
-        reading.parser.feed_data(piece)
+        reading.feed(piece)
     return Answer(reading.status, b"".join(reading.body)), reading.keep
 
 

@@ -2,8 +2,9 @@
 
 The end of a run is told as soon as what can be known soon is known. Books that have not heard of it by then are asked
 again, ever less often and for a quarter of an hour; until they answer, what the job itself wrote down is shown. What
-they say is written into the run's record and told like every other change. A control plane that is restarted in between
-leaves it at what was shown.
+they say is written into the run's record and told like every other change. Until then the record stays among those of
+runs that are not over, with the end that was told in it: a control plane that is restarted in between finds it there
+and asks again, as long as Slurm still shows the job.
 """
 
 from __future__ import annotations
@@ -77,21 +78,33 @@ class LateBooks:
                 if row is not None and row.whole:
                     await self._correct(run_id, late, row, corrected)
                 elif time.monotonic() > late.until:
-                    self.drop(run_id)
+                    await self._settle(run_id, late.evidence.record.ended(late.told))
             if not self._late:
                 self._some.clear()
 
     async def _correct(self, run_id: str, late: Late, row: Accounted, corrected: Callable[[Record], None]) -> None:
-        final = observing.over(replace(late.evidence, books=row))
+        final = _with_energy(observing.over(replace(late.evidence, books=row)), late.told)
         record = late.evidence.record.ended(final)
-        if final != late.told:
-            try:
-                await self._files.finish_record(run_id, records.dump(record))
-                if run_id not in self._late:  # forgotten meanwhile: it must not come back
-                    await self._files.drop_record(run_id)
-                    return
-            except IsthmusError as error:  # it is asked for again
-                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
-                return
+        if await self._settle(run_id, record) and final != late.told:
             corrected(record)
+
+    async def _settle(self, run_id: str, record: Record) -> bool:
+        """Nothing more is awaited: write it down for good. Whether that is so, and anybody still wants it."""
+        try:
+            await self._files.finish_record(run_id, records.dump(record))
+            if run_id not in self._late:  # forgotten meanwhile: it must not come back
+                await self._files.drop_record(run_id)
+                return False
+        except IsthmusError as error:  # it is asked for again
+            log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+            return False
         self.drop(run_id)
+        return True
+
+
+def _with_energy(final: Observation, told: Observation) -> Observation:
+    """What was told of its energy stays, where nothing better is known: after a restart no class may be known yet."""
+    if final.usage is None or told.usage is None or final.usage.energy_joules is not None:
+        return final
+    energy, source = told.usage.energy_joules, told.usage.energy_source
+    return replace(final, usage=replace(final.usage, energy_joules=energy, energy_source=source))

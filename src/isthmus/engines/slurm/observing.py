@@ -207,7 +207,8 @@ def _status(evidence: Evidence, reason: EndReason) -> tuple[int | None, str | No
         return word.code, None
     if reason in (EndReason.NODE_LOST, EndReason.PREEMPTED, EndReason.SUPERVISOR_LOST):
         return None, None
-    source = evidence.books or evidence.job
+    told = (s for s in (evidence.books, evidence.job) if s is not None)
+    source = next((s for s in told if s.signal or s.exit_code is not None), None)
     if source is None or (reason is EndReason.CANCELLED and not evidence.begun):
         return None, None
     if source.signal:

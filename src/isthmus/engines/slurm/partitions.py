@@ -43,12 +43,15 @@ def choose(
     by_name = {partition.name: partition for partition in partitions}
     default = next((p.name for p in partitions if p.default), None)
     order = [name for name in allowed if name in by_name] if allowed else sorted(by_name, key=lambda n: n != default)
+    if default is None and not allowed:
+        # slurmrestd up to v0.0.44 does not tell which is Slurm's default; most often it is the largest.
+        order.sort(key=lambda name: -by_name[name].nodes)
     reasons = {name: unfit(run, by_name[name], nodes, gres=gres, access=access) for name in order}
     fitting = [name for name, reason in reasons.items() if reason is None]
     if not fitting:
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
         raise EngineRefused(f"No partition of this cluster takes the job. {told}.")
-    if not allowed and fitting[0] == default:
+    if not allowed and (fitting[0] == default or (default is None and len(fitting) == len(order))):
         return ()
     return (fitting[0],)  # not all of them: those for special nodes would fill up with ordinary jobs
 

@@ -7,6 +7,7 @@ energy is measured, by whether the books have any.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from .settings import RestSettings
 from .submissions import Submission
 from .tokens import Tokens
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 _PLACES = ("/openapi/v3", "/openapi.json", "/openapi")
 
@@ -73,7 +75,11 @@ class Rest:
 
     async def submit(self, wanted: Submission) -> int:
         """Submit with the person's token."""
-        return await self._do(calls.SubmitJob(wanted), wanted.user)
+        call = calls.SubmitJob(wanted)
+        reply = await self._reply(call, wanted.user)
+        if told := reply.body.get("warnings"):
+            log.warning("slurmrestd has doubts about a submission", extra={"comment": wanted.comment, "told": told})
+        return call.read(reply)
 
     async def cancel(self, number: int, user: str) -> None:
         """Cancel with the person's token."""

@@ -23,7 +23,7 @@ from . import observing, parsing, records
 from .controllers import Controller
 from .facts import Accounted, SiteFacts, SlurmJob
 from .files import LogFile, RunFiles
-from .late_books import LateBooks
+from .late_books import GIVEN_UP_AFTER, LateBooks
 from .observing import Evidence, Word
 from .records import Record
 from .sharing import share_of_nodes
@@ -58,6 +58,8 @@ class Known:
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
+        if job == self.job:
+            return False
         before = self.observation()
         start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
         if (start and start[1]) != (self.start and self.start[1]):
@@ -74,6 +76,11 @@ class Known:
     def run_id(self) -> str:
         """The run."""
         return self.record.run_id
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in Slurm's queue."""
+        return self.job is not None and self.job.meaning.state is RunState.QUEUED
 
     def observation(self) -> Observation | None:
         """What can be said of it; None: Slurm may not have it."""
@@ -149,10 +156,43 @@ class Settler:
             detailed = await self._controller.job(job.id)
             if detailed is not None and detailed.run_id == known.run_id:
                 job = detailed
+        evidence = await self._evidence(known, job, row, picture, (word, begun))
+        final = observing.over(evidence)
+        await self.finish(known, final, late=unheard)
+        if unheard:
+            self.late.add(evidence, job, final)
+        return True
+
+    async def resume(self, record: Record, picture: Picture) -> None:
+        """A run whose end was told before a restart, and whose books were still awaited: ask for them again."""
+        final, now = record.final, datetime.now(UTC)
+        assert final is not None
+        job = next((job for job in picture.ours.get(record.run_id, ()) if job.id == record.job), None)
+        if (
+            job is None
+            or not self.facts.accounting
+            or (final.ended_at or now) < now - timedelta(seconds=GIVEN_UP_AFTER)
+        ):
+            await self._files.finish_record(record.run_id, records.dump(record))
+            return
+        known = Known(record, job)
+        evidence = await self._evidence(known, job, None, picture, await self._words(known))
+        self.late.add(evidence, job, final)
+
+    async def _evidence(
+        self,
+        known: Known,
+        job: SlurmJob,
+        row: Accounted | None,
+        picture: Picture,
+        words: tuple[Word | None, int | None],
+    ) -> Evidence:
+        """All that can be known of a run whose job Slurm shows."""
+        word, begun = words
         tail = "" if word is not None and not word.missing else await self._tail(known)
         if word is not None and word.missing:
             tail = await self._last_words(known)
-        evidence = Evidence(
+        return Evidence(
             known.record,
             job,
             row,
@@ -163,11 +203,6 @@ class Settler:
             share_of_nodes(job, picture.jobs, datetime.now(UTC)),
             self.power,
         )
-        final = observing.over(evidence)
-        await self.finish(known, final)
-        if unheard:
-            self.late.add(evidence, job, final)
-        return True
 
     async def missing(self, known: Known) -> bool:
         """A run whose job is not in the picture: find out what became of it. Whether its observation changed."""
@@ -175,7 +210,7 @@ class Settler:
         if number is None:
             return False
         job = await self._controller.job(number)
-        if job is not None and job.run_id == known.run_id:
+        if job is not None and job.run_id == known.run_id and job.user in ("", known.record.user):
             known.job, known.missing = job, 0  # the picture was not whole
             return True
         # Slurm said that it has no such job, or that the number is another's now.
@@ -202,10 +237,11 @@ class Settler:
         await self.finish(known, observing.over(evidence))
         return True
 
-    async def finish(self, known: Known, final: Observation) -> None:
-        """The run is over: write it down."""
+    async def finish(self, known: Known, final: Observation, *, late: bool = False) -> None:
+        """The run is over: write it down; beside those that are not over, while its books are late."""
         record = known.record.ended(final)
-        await self._files.finish_record(known.run_id, records.dump(record))
+        write = self._files.write_record if late else self._files.finish_record
+        await write(known.run_id, records.dump(record))
         known.record = record
 
     async def units(self, known: Known) -> Mapping[str, tuple[str, ...]]:

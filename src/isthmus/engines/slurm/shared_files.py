@@ -73,7 +73,7 @@ class SharedFiles:
 
     def folder(self, run_id: str) -> str:
         """Where a run is."""
-        return str(self._root / "runs" / run_id)
+        return f"{self._root}/runs/{run_id}"
 
     # Records
 

@@ -32,6 +32,8 @@ SHARE_WHILE_WAITING = 8
 LONGEST_PAUSE = 15.0
 STILL_SENDING = 0.2
 """Seconds after a run was sent in which another one may follow."""
+LONGEST_BURST = 5.0
+"""Runs that are being sent for longer than these seconds are no burst any more, but the usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Watcher:
         self._running = False
         self._nudge = asyncio.Event()
         self._costs: deque[float] = deque(maxlen=5)
-        self._sent = -math.inf
+        self._sent = self._began_sending = -math.inf
         self.latest: Picture | None = None
         self.pictures = 0
         """How many were taken."""
@@ -70,7 +72,16 @@ class Watcher:
 
     def sending(self) -> None:
         """A run is being sent."""
-        self._sent = time.monotonic()
+        now = time.monotonic()
+        if now - self._sent > STILL_SENDING:
+            self._began_sending = now
+        self._sent = now
+
+    @property
+    def in_burst(self) -> bool:
+        """Whether runs are being sent one after the other."""
+        now = time.monotonic()
+        return now - self._sent < STILL_SENDING and now - self._began_sending < LONGEST_BURST
 
     def nudge(self) -> None:
         """Look again without waiting for the interval to end."""

@@ -5,32 +5,17 @@ Getting them is done by one process at a time, under a lock: two tests that need
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
+from isthmus.lab.fetching import Say, cache_of, one_at_a_time, teller
+from isthmus.lab.processes import PATH
 
 from . import building, downloading
-from .building import PROGRAMS, Say
+from .building import PROGRAMS
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def default_cache() -> Path:
-    """The user's cache, outside any checkout."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "isthmus" / "kubernetes"
-
-
-def tell(line: str) -> None:
-    """Progress, one line at a time."""
-    sys.stderr.write(f"kubernetes: {line}\n")
-    sys.stderr.flush()
+_TELL = teller("kubernetes")
 
 
 def find(folder: Path | None = None, cache: Path | None = None) -> Path | None:
@@ -42,16 +27,15 @@ def find(folder: Path | None = None, cache: Path | None = None) -> Path | None:
     on_path = {str(Path(found).parent) for name in PROGRAMS if (found := shutil.which(name, path=PATH))}
     if len(on_path) == 1 and all((Path(place := next(iter(on_path))) / name).is_file() for name in PROGRAMS):
         return Path(place)
-    return next((place for place in _cached(cache or default_cache()) if _whole(place)), None)
+    return next((place for place in _cached(cache or cache_of("kubernetes")) if _whole(place)), None)
 
 
-def ensure(folder: Path | None = None, cache: Path | None = None, say: Say = tell) -> Path:
+def ensure(folder: Path | None = None, cache: Path | None = None, say: Say = _TELL) -> Path:
     """The folder that holds all programs; downloads or builds them if need be."""
     if found := find(folder, cache):
         return found
-    cache = cache or default_cache()
-    cache.mkdir(parents=True, exist_ok=True)
-    with _lock(cache / "lock", say):
+    cache = cache or cache_of("kubernetes")
+    with one_at_a_time(cache, say):
         if found := find(None, cache):
             return found
         if downloading.reachable():
@@ -70,14 +54,3 @@ def _cached(cache: Path) -> tuple[Path, ...]:
 
 def _whole(place: Path) -> bool:
     return all((place / name).is_file() for name in PROGRAMS)
-
-
-@contextmanager
-def _lock(path: Path, say: Say) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another process gets the programs; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -8,20 +8,20 @@ things must be minded:
   it is replaced by Debian's;
 - compiled by Go 1.16 or later, the server's check of types takes an empty text for null and refuses it (issue 99804 of
   Kubernetes); one condition is replaced by what later releases say;
-- a machine need not have source packages among its apt sources: a private list, made from the machine's own mirrors,
-  is used, and the machine's lists stay as they are.
+- a machine need not have source packages among its apt sources: apt is used with a private list.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
+from isthmus.lab.fetching import PrivateApt, Say, run
+from isthmus.lab.processes import PATH
 
 VERSION = "v1.20.2"
 BUILD = f"{VERSION}-2"
@@ -31,17 +31,13 @@ PATCHED = frozenset({"kube-apiserver"})
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PACKAGES = {"go": "golang-go", "apt-get": "apt"}
 REFLECT2 = Path("/usr/share/gocode/src/github.com/modern-go/reflect2")
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _NULLS = ("data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))", "data == nil")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MODULE = "k8s.io/kubernetes"
-
-Say = Callable[[str], None]
 
 
 def missing() -> list[str]:
     """Debian packages that a build needs and that are not there."""
-    lacking = [package for program, package in PACKAGES.items() if shutil.which(program, path=_PATH) is None]
+    lacking = [package for program, package in PACKAGES.items() if shutil.which(program, path=PATH) is None]
     return lacking if REFLECT2.is_dir() else [*lacking, "golang-github-modern-go-reflect2-dev"]
 
 
@@ -74,7 +70,7 @@ class _Build:
         self._folder, self._work, self._say = folder, work, say
         self._tree = work / "src" / _MODULE
         self._env = {
-            "PATH": _PATH,
+            "PATH": PATH,
             "HOME": str(work),
             "LC_ALL": "C",
             "GO111MODULE": "off",
@@ -90,7 +86,7 @@ class _Build:
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(parents=True)
         self._say("fetching Debian's source package of Kubernetes (35 MB)")
-        self._unpack(_fetch(self._work / "apt", self._env))
+        self._unpack(_fetch(self._work / "apt"))
         self._say("generating the API definitions (about a minute)")
         self._generate()
         adopt(self._folder)
@@ -126,7 +122,7 @@ class _Build:
         )  # fmt: skip
 
     def _call(self, *words: str) -> str:
-        return _call(words, self._env, self._tree)
+        return run(words, self._env, self._tree)
 
 
 def _linker_words() -> str:
@@ -159,41 +155,10 @@ def _marked(tree: Path) -> list[str]:
     return sorted(found)
 
 
-def _fetch(folder: Path, env: dict[str, str]) -> Path:
+def _fetch(folder: Path) -> Path:
     """The upstream archive, verified by apt against the signed index."""
-    for name in ("lists/partial", "cache/archives/partial", "parts"):
-        (folder / name).mkdir(parents=True)
-    (folder / "sources.list").write_text("".join(_source_lines(env)))
-    options = [
-        f"Dir::Etc::SourceList={folder}/sources.list", f"Dir::Etc::SourceParts={folder}/parts",
-        f"Dir::State::Lists={folder}/lists", f"Dir::Cache={folder}/cache", "APT::Sandbox::User=root",
-        "Acquire::Retries=3",
-    ]  # fmt: skip
-    words = [word for option in options for word in ("-o", option)]
-    _call(["apt-get", *words, "update", "-qq"], env, folder)
-    _call(["apt-get", *words, "source", "-qq", "--download-only", "--only-source", "kubernetes"], env, folder)
+    PrivateApt(folder, "bookworm", "deb-src").call("source", "-qq", "--download-only", "--only-source", "kubernetes")
     archive = next(folder.glob("kubernetes_*.orig.tar.*"), None)
     if archive is None:
         raise Misconfigured("Debian's source package of Kubernetes holds no upstream archive.")
     return archive
-
-
-def _source_lines(env: dict[str, str]) -> list[str]:
-    """Debian 12 from the mirrors that this machine uses; Debian's own address where it names none."""
-    said = _call(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"], env, None)
-    mirrors = [line.split()[0] for line in said.splitlines() if line.split()[0].rstrip("/").endswith("/debian")]
-    signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
-    unique = list(dict.fromkeys(mirrors)) or ["http://deb.debian.org/debian/"]
-    return [f"deb-src {signed}{mirror} bookworm main\n" for mirror in unique]
-
-
-def _call(words: Iterable[str], env: dict[str, str], folder: Path | None) -> str:
-    listed = list(words)
-    done = subprocess.run(
-        listed, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())[-800:]
-        raise Misconfigured(f"{listed[0]} {listed[1]} failed while Kubernetes was built: {said or 'no reason given'}.")
-    return done.stdout

@@ -8,8 +8,9 @@ import urllib.request
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
+from isthmus.lab.fetching import Say
 
-from .building import PROGRAMS, Say
+from .building import PROGRAMS
 
 VERSION = "v1.20.15"
 """The last of the series that the lab is tried with."""

@@ -197,7 +197,7 @@ class _NodeMark:
     """The processes that were started for one node."""
 
     def __init__(self, place: Place, node: str) -> None:
-        self._place, self.root = place, place.node(node)
+        self._place, self.root, self.path = place, place.node(node), place.path
         self.mark = ("ISTHMUS_LAB_NODE", node)
 
     def log(self, name: str) -> Path:

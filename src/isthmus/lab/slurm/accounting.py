@@ -24,7 +24,7 @@ def start(place: Place) -> None:
     conf = place.root / "slurmdbd.conf"
     descriptor = os.open(conf, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(slurmdbd_conf(place))
+        file.write(slurmdbd_conf(place, place.settings()))
     if processes.pid_of(place, "slurmdbd") is None:
         processes.call(place, "slurmdbd")
     if not processes.wait(lambda: _answers(place, "sacctmgr", "-n", "show", "cluster"), 60):

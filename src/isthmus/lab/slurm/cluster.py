@@ -19,7 +19,7 @@ from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab import numbers, processes
 from isthmus.lab.layout import LabStatus
 
-from . import accounting, config, packages
+from . import accounting, config, packages, releases
 from .backup import NAME as BACKUP
 from .backup import Backup
 from .layout import LabSettings, NodeSpec, Place
@@ -28,6 +28,8 @@ from .nodes import LabNode, write_whole
 _FOLDERS = ("munge", "state", "spool", "log", "run", "nodes", "dev", "shared")
 _LOCK = "isthmus-lab"
 _CGROUP_V1 = Path("/sys/fs/cgroup/memory/cgroup.procs")
+_REST_USER = "daemon"
+"""An account that every machine has, and that runs no jobs."""
 _BOARD, _GPU = "board:akida:1", "gpu:a100:1"
 
 
@@ -45,7 +47,7 @@ class SlurmLab:
     def up(self, nodes: int = 0, settings: LabSettings | None = None) -> None:
         """Set it up if it is new, start what does not run, and see to it that nodes 1 to `nodes` are usable."""
         known = self.place.settings() if self.place.exists else None
-        packages.check((settings or known or LabSettings()).accounting)
+        packages.check(settings or known or LabSettings())
         if known is None:
             self._set_up(settings or LabSettings())
         elif settings is not None and _able(settings) != known:
@@ -145,6 +147,10 @@ class SlurmLab:
         said = self.call("scontrol", "token", f"username={user}", f"lifespan={seconds}")
         return said.strip().removeprefix("SLURM_JWT=")
 
+    def version(self) -> tuple[int, ...]:
+        """Of Slurm, such as (22, 5)."""
+        return packages.version(self.call("slurmctld", "-V"))
+
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""
         if processes.pid_of(self.place, "slurmctld") is None:
@@ -186,12 +192,16 @@ class SlurmLab:
         place = self.place
         if processes.pid_of(place, "slurmrestd") is not None:
             return
-        (place.root / "run" / "rest.sock").unlink(missing_ok=True)
-        versions = "openapi/v0.0.38" + (",openapi/dbv0.0.38" if self.settings.accounting else "")
-        words = ["slurmrestd", "-t", "4", "-s", versions, "-a", "rest_auth/jwt", f"127.0.0.1:{place.port(3)}"]
-        words.append(f"unix:{place.root}/run/rest.sock")
+        # Newer versions refuse to run as root, even for a lab.
+        place.rest_socket.parent.mkdir(exist_ok=True)
+        shutil.chown(place.rest_socket.parent, _REST_USER)
+        place.rest_socket.unlink(missing_ok=True)
+        versions = ",".join(packages.rest_plugins(self.version(), self.settings.accounting))
+        words = ["setpriv", f"--reuid={_REST_USER}", f"--regid={_REST_USER}", "--clear-groups"]
+        words += ["slurmrestd", "-t", "4", "-s", versions, "-a", "rest_auth/jwt", f"127.0.0.1:{place.port(3)}"]
+        words.append(f"unix:{place.rest_socket}")
         # One arena: otherwise each of its threads keeps a heap as large as the longest list of jobs.
-        more = {"SLURM_JWT": "daemon", "SLURMRESTD_SECURITY": "disable_user_check", "MALLOC_ARENA_MAX": "1"}
+        more = {"SLURM_JWT": "daemon", "MALLOC_ARENA_MAX": "1"}
         processes.spawn(place, "slurmrestd", words, more)
 
     def stop_rest(self) -> None:
@@ -231,6 +241,8 @@ class SlurmLab:
 
     def _configure(self) -> None:
         root, settings = self.place.root, self.settings
+        if settings.release and not (self.place.programs / "bin").exists():
+            releases.install(releases.fetch(settings.release), self.place.programs)
         host = socket.gethostname().partition(".")[0]
         backup = self.backup.host if settings.backup else None
         write_whole(self.place.conf, config.slurm_conf(self.place, settings, host, backup))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .layout import LabSettings, NodeSpec, Place
+from .releases import plugins
 
 
 def slurm_conf(place: Place, settings: LabSettings, host: str, backup: str | None = None) -> str:
@@ -45,7 +46,7 @@ def slurm_conf(place: Place, settings: LabSettings, host: str, backup: str | Non
         "MinJobAge": "300",
         "MaxJobCount": "50000",
     }
-    lines |= _gathering(settings) | _accounting(place, settings) | dict(settings.options)
+    lines |= _plugins(place, settings) | _gathering(settings) | _accounting(place, settings) | dict(settings.options)
     text = "".join(f"{name}={value}\n" for name, value in lines.items())
     # The order of the controllers is the order in which they are in charge.
     second = f"SlurmctldHost={backup}\n" if backup else ""
@@ -61,6 +62,10 @@ PartitionName=short Nodes=ALL MaxTime=30 State=UP PriorityTier=2
 PartitionName=boards Nodes=boards State=UP
 PartitionName=gpus Nodes=gpus State=UP
 """
+
+
+def _plugins(place: Place, settings: LabSettings) -> dict[str, str]:
+    return {"PluginDir": str(plugins(place.programs))} if settings.release else {}
 
 
 def _gathering(settings: LabSettings) -> dict[str, str]:
@@ -91,10 +96,10 @@ def _accounting(place: Place, settings: LabSettings) -> dict[str, str]:
 
 def cgroup_conf() -> str:
     """cgroup.conf."""
-    return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainCores=no\nConstrainRAMSpace=yes\n"
+    return "CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainRAMSpace=yes\n"
 
 
-def slurmdbd_conf(place: Place) -> str:
+def slurmdbd_conf(place: Place, settings: LabSettings) -> str:
     """slurmdbd.conf."""
     lines: Mapping[str, object] = {
         "DbdHost": "localhost",
@@ -113,6 +118,7 @@ def slurmdbd_conf(place: Place) -> str:
         "StorageLoc": "slurm",
         "PidFile": place.pid_file("slurmdbd"),
         "LogFile": place.log("slurmdbd"),
+        **_plugins(place, settings),
     }
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 

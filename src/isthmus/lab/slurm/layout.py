@@ -9,6 +9,7 @@ from pathlib import Path
 
 from isthmus.errors import Misconfigured
 from isthmus.lab.layout import LabPlace
+from isthmus.lab.processes import PATH
 
 LONGEST = 80
 """Characters of the folder's path: a Unix socket below it must stay under 108."""
@@ -26,6 +27,8 @@ class LabSettings:
     """A second slurmctld that takes over when the first is silent. Default off."""
     limits: bool = True
     """Hold jobs to their memory and end all they leave behind, by cgroups (version 1). Off where there are none."""
+    release: str = ""
+    """The Debian release whose Slurm is run, such as trixie. Default none: the Slurm of this machine."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Lines of slurm.conf that replace or join ours, such as MinJobAge=2."""
 
@@ -76,6 +79,16 @@ class Place(LabPlace):
         return "SLURM_CONF", str(self.conf)
 
     @property
+    def programs(self) -> Path:
+        """Where the programs of another release are, if it runs one."""
+        return self.root / "programs"
+
+    @property
+    def path(self) -> str:
+        """Its own programs first."""
+        return f"{self.programs}/bin:{PATH}"
+
+    @property
     def shared(self) -> Path:
         """The file system that all nodes see."""
         return self.root / "shared"
@@ -94,6 +107,11 @@ class Place(LabPlace):
     def rest_url(self) -> str:
         """Where slurmrestd answers."""
         return f"http://127.0.0.1:{self.port(3)}"
+
+    @property
+    def rest_socket(self) -> Path:
+        """The other place where it answers."""
+        return self.root / "run" / "rest" / "sock"
 
     def save(self, settings: LabSettings) -> None:
         """Keep the settings."""

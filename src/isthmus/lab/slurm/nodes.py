@@ -60,7 +60,10 @@ class LabNode:
         prefix = list(self.inside)
         if self._settings.energy:
             prefix += ["unshare", "--mount", "sh", "-c", _FAKE_SYS, "sh", str(self.folder / "pm")]
-        processes.call(self._place, *prefix, "slurmd", "-Z", "-N", self.name, "--conf", spec.conf)
+        words = ["slurmd", "-Z", "-N", self.name, "--conf", spec.conf]
+        if self._settings.release:
+            words += ["-d", str(self._place.programs / "bin" / "slurmstepd")]
+        processes.call(self._place, *prefix, *words)
         (self.folder / "conf").write_text(spec.conf)
 
     @property

@@ -1,4 +1,4 @@
-"""The lab as objects of the API: a site, and the classes of its devices. Pure."""
+"""The lab as objects of the API: a site, and the classes of its devices."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def manifests(place: Place, name: str) -> list[dict[str, Any]]:
                 "slurm": {
                     "transport": "Command",
                     "conf": str(place.conf),
+                    **({"path": str(place.programs / "bin")} if place.settings().release else {}),
                     "folder": str(place.shared / name),
                     "accounts": [{"tenant": "*", "user": ACCOUNT}],
                 },

@@ -41,19 +41,38 @@ T = TypeVar("T")
 
 _PUBLISHED_AT_ONCE = 1_000
 _WRITTEN_AT_ONCE = 1_000
+_RECENT, _RECENT_BYTES = 1_000, 8_192
+"""So many objects, each of at most so many bytes, are remembered."""
 
 
 class _Committed:
-    """The committed objects, through the writer's connection."""
+    """The committed objects, through the writer's connection.
+
+    What was written lately is written again soon, so it is remembered: nobody else writes to this file.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._recent: dict[Key, Record] = {}
 
     def find(self, key: Key) -> Record | None:
-        return read_object(self._connection, key)
+        return self._recent.get(key) or read_object(self._connection, key)
 
     def owned(self, uid: str) -> Iterator[Key]:
         return read_owned(self._connection, uid)
+
+    def remember(self, written: Mapping[Key, Entry]) -> None:
+        """These were committed."""
+        for key, entry in written.items():
+            self._recent.pop(key, None)
+            if entry.after is not None and len(entry.record.data) <= _RECENT_BYTES:
+                self._recent[key] = entry.record
+        while len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def forget(self) -> None:
+        """It is not known what was committed."""
+        self._recent.clear()
 
 
 class SqliteStore:
@@ -152,6 +171,7 @@ class SqliteStore:
             self._writer = connect_writer(self._path)
             try:
                 migrate(self._writer, str(self._path))
+                self._committed = _Committed(self._writer)
                 self._reader = connect_reader(self._path)
                 self._hub.version = read_version(self._reader)
             except BaseException:
@@ -216,7 +236,7 @@ class SqliteStore:
         await self._begin()
         try:
             now = time.time()
-            ledger = Ledger(_Committed(self._writer), read_version(self._writer), stamp(now))
+            ledger = Ledger(self._committed, read_version(self._writer), stamp(now))
             outcomes = await decide(ledger, operations, self._settings.batch_bytes)
             if not ledger.entries:
                 self._writer.execute("ROLLBACK")
@@ -227,9 +247,11 @@ class SqliteStore:
                 write_ledger(self._writer, ledger, int(now))
             await self._on_disk(self._writer.commit)
         except BaseException:
+            self._committed.forget()
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
+        self._committed.remember(ledger.latest)
         return ledger.entries, outcomes
 
     async def _begin(self) -> None:

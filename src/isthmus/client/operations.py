@@ -1,0 +1,454 @@
+"""Everything that a client can do, written once: each method is a flow, and the client that it is called on drives it.
+
+A method marked `operation` is written as a flow (see `flows`). On a `Client` it blocks and returns what the flow
+returns; on an `AsyncClient` it is awaited for the same. One marked `feed` gives items one by one, with `for` or with
+`async for`. Type checkers know which is which by the class that the method is taken from.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+from . import flows, following, requests
+from .answers import check
+from .config import cache_home, find_access
+from .experiments import CompareOptions, experiment_manifest
+from .flows import Flow, Work
+from .following import Feed, LogCursor, WatchCursor, WatchEvent
+from .jobs import JobOptions, job_manifest, question
+from .kubeconfigs import Access
+from .places import EXPERIMENTS, JOBS, Place, place_of
+from .requests import Object, Request
+
+if TYPE_CHECKING:
+    from .asynchronous import AsyncClient, AsyncJobHandle
+    from .folders import Folder, Notice, Progress
+    from .sync import Client, JobHandle
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Handle = TypeVar("Handle")
+Objects = list[Object]
+HERE = "."
+
+
+class Operation(Protocol[P, T_co]):
+    """How a type checker sees a method marked `operation`."""
+
+    @overload
+    def __get__(self, owner: Client | JobHandle, kind: Any = ..., /) -> Callable[P, T_co]: ...
+    @overload
+    def __get__(
+        self, owner: AsyncClient | AsyncJobHandle, kind: Any = ..., /
+    ) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
+
+
+class Feeding(Protocol[P, T_co]):
+    """How a type checker sees a method marked `feed`."""
+
+    @overload
+    def __get__(self, owner: Client | JobHandle, kind: Any = ..., /) -> Callable[P, Iterator[T_co]]: ...
+    @overload
+    def __get__(self, owner: AsyncClient | AsyncJobHandle, kind: Any = ..., /) -> Callable[P, AsyncIterator[T_co]]: ...
+
+
+def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]:
+    """A method whose flow is driven to its end."""
+    _tell_result(method)
+
+    @functools.wraps(method)
+    def driven(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._drive(method(self, *args, **kwargs))
+
+    return driven  # type: ignore[return-value]  # a function is a descriptor; what it answers depends on its owner
+
+
+def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
+    """A method whose flow gives items."""
+    _tell_result(method, "Iterator[{}]")
+
+    @functools.wraps(method)
+    def fed(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._feed(method(self, *args, **kwargs))
+
+    return fed  # type: ignore[return-value]  # as above
+
+
+def _tell_result(method: Callable[..., Any], form: str = "{}") -> None:
+    """Let `help` show what comes of the method, not that it is written as a flow: `Flow[str]` becomes `str`."""
+    told = str(method.__annotations__["return"])
+    method.__annotations__["return"] = form.format(told.partition("[")[2].removesuffix("]"))
+
+
+class Operations(Generic[Handle]):
+    """A server, seen by one user. The two clients say how a flow is driven, and what stands for a job."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, namespace: str | None = None) -> None:
+        self._begin(find_access(url, token, namespace))
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """The same as without arguments: everything from the environment, a login, or the instance on this machine."""
+        return cls()
+
+    @classmethod
+    def at(cls, access: Access) -> Self:
+        """A client of exactly this server; nothing is looked up."""
+        client = cls.__new__(cls)
+        client._begin(access)
+        return client
+
+    def _begin(self, access: Access) -> None:
+        self._access, self._namespace = access, access.namespace
+
+    def _handle(self, job: Object) -> Handle:
+        raise NotImplementedError
+
+    def _drive(self, flow: Flow[Any]) -> Any:
+        raise NotImplementedError
+
+    def _feed(self, feed: Feed[Any]) -> Any:
+        raise NotImplementedError
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._access.url
+
+    @property
+    def access(self) -> Access:
+        """Where the server is and what opens it."""
+        return self._access
+
+    @operation
+    def namespace(self) -> Flow[str]:
+        """The tenant meant when none is named: the one given, or the token's own."""
+        return (yield from self._home(None))
+
+    def _home(self, namespace: str | None) -> Flow[str]:
+        if namespace:
+            return namespace
+        if self._namespace is None:
+            self._namespace = yield from flows.home()
+        return self._namespace
+
+    def _where(self, place: Place, namespace: str | None, everywhere: bool = False) -> Flow[str | None]:
+        return (yield from self._home(namespace)) if place.namespaced and not everywhere else None
+
+    # Jobs
+
+    @operation
+    def run(
+        self,
+        command: Sequence[str] | str | None = None,
+        *,
+        script: str | None = None,
+        files: str | os.PathLike[str] | None = HERE,
+        progress: Progress | None = None,
+        notice: Notice | None = None,
+        namespace: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Flow[Handle]:
+        """Start a command or a script, with a folder sent along, and answer at once with a handle.
+
+        `files` is the folder; None sends nothing. The present folder, the default, is sent only if it is small;
+        name it (`files=Path.cwd()`) to send it whatever its size. `notice` is told what was left out unasked. The
+        options are those of `JobOptions`.
+        """
+        job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        sent = None if files is None else (yield from self._send(files, progress, notice, namespace))
+        home = yield from self._home(namespace)
+        return self._handle((yield from flows.submit(home, job_manifest(command, script, sent, options))))
+
+    @operation
+    def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Handle]:
+        """Create a Job from its manifest, exactly once even if replies are lost on the way."""
+        home = yield from self._home(namespace or _namespace_in(job))
+        return self._handle((yield from flows.submit(home, job)))
+
+    @operation
+    def send_folder(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+        notice: Notice | None = None,
+        namespace: str | None = None,
+    ) -> Flow[Object]:
+        """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes."""
+        return (yield from self._send(folder, progress, notice, namespace))
+
+    def _send(
+        self,
+        folder: str | os.PathLike[str],
+        progress: Progress | None,
+        notice: Notice | None,
+        namespace: str | None,
+    ) -> Flow[Object]:
+        from .folders import Limits, read_folder, tell_left_out  # hashing is not needed by most commands
+
+        limits = Limits() if folder == HERE else None
+        found: Folder = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
+        tell_left_out(found, notice)
+        if not found.files:
+            return {"tree": "", "count": 0, "bytes": 0}
+
+        def pack(digests: Sequence[str]) -> requests.Body:
+            from .packs import pack_body
+
+            return pack_body(found.contents, digests, progress)
+
+        home = yield from self._home(namespace)
+        return (yield from flows.upload(home, found.contents, found.document, pack))
+
+    @operation
+    def job(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
+        """A job by its name."""
+        home = yield from self._home(namespace)
+        return self._handle((yield from flows.ask(requests.get(JOBS, home, name))))
+
+    @operation
+    def jobs(
+        self, *, phase: str | None = None, labels: str | None = None, namespace: str | None = None
+    ) -> Flow[list[Handle]]:
+        """The jobs, oldest first; of one phase, or with certain labels, if you say so."""
+        home = yield from self._home(namespace)
+        found, _ = yield from flows.everything(JOBS, home, labels, f"status.phase={phase}" if phase else None)
+        return [self._handle(job) for job in _oldest_first(found, "metadata", "creationTimestamp")]
+
+    @feed
+    def logs(
+        self,
+        name: str,
+        *,
+        follow: bool = False,
+        stream: str | None = None,
+        tail: int | None = None,
+        offset: int = 0,
+        attempt: int | None = None,
+        namespace: str | None = None,
+    ) -> Feed[bytes]:
+        """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
+        home = yield from self._home(namespace)
+        cursor = LogCursor(home, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
+        yield from following.read_log(cursor)
+
+    @feed
+    def read_log(self, cursor: LogCursor) -> Feed[bytes]:
+        """The bytes after a cursor."""
+        return following.read_log(cursor)
+
+    @operation
+    def wait(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Handle]:
+        """Wait until a job has ended; raises TimeoutError if it takes longer than `timeout` seconds."""
+        home = yield from self._home(namespace)
+        return self._handle((yield from following.wait(JOBS, home, name, timeout)))
+
+    @operation
+    def cancel(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
+        """Ask for the end of a job; it is over when its phase says so."""
+        return (yield from self._intend("Cancel", name, namespace))
+
+    @operation
+    def hold(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
+        """Keep a job that has not started from starting."""
+        return (yield from self._intend("Hold", name, namespace))
+
+    @operation
+    def release(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
+        """Let a held job start."""
+        return (yield from self._intend("Run", name, namespace))
+
+    def _intend(self, intent: str, name: str, namespace: str | None) -> Flow[Handle]:
+        home = yield from self._home(namespace)
+        return self._handle((yield from flows.intend(intent, home, name)))
+
+    @operation
+    def plan(
+        self,
+        job: Mapping[str, Any] | str,
+        *,
+        deadline: str | None = None,
+        late_cost_per_hour: float | None = None,
+        namespace: str | None = None,
+    ) -> Flow[Object]:
+        """What would become of a job: a manifest, or the name of one that there is, perhaps with another deadline."""
+        home = yield from self._home(namespace)
+        answer = yield from flows.ask(requests.plan(home, question(job, deadline, late_cost_per_hour)))
+        return dict(answer["status"])
+
+    @operation
+    def outputs(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
+        """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""
+        return (yield from flows.outputs((yield from self._home(namespace)), name))
+
+    @operation
+    def download(
+        self, name: str, folder: str | os.PathLike[str] = HERE, *, namespace: str | None = None
+    ) -> Flow[list[str]]:
+        """Put what a job left into a folder, and answer the paths. Files that are there already are replaced.
+
+        Of an array, what each element left goes into a folder named by its index.
+        """
+        return (yield from flows.download((yield from self._home(namespace)), name, Path(folder)))
+
+    @operation
+    def read_output(self, name: str, path: str, *, namespace: str | None = None) -> Flow[bytes]:
+        """One file that a job left."""
+        return (yield from flows.read_output((yield from self._home(namespace)), name, path))
+
+    @operation
+    def metrics(
+        self, name: str, *, since: str | None = None, attempt: int | None = None, namespace: str | None = None
+    ) -> Flow[Object]:
+        """What was measured of a job so far: `series` of points, and a `cursor` to read on from with `since`."""
+        home = yield from self._home(namespace)
+        return (yield from flows.ask(requests.metrics(home, name, since, attempt)))
+
+    # Experiments
+
+    @operation
+    def compare(
+        self,
+        command: Sequence[str] | str | None = None,
+        *,
+        script: str | None = None,
+        files: str | os.PathLike[str] | None = HERE,
+        progress: Progress | None = None,
+        notice: Notice | None = None,
+        namespace: str | None = None,
+        **options: Unpack[CompareOptions],
+    ) -> Flow[Object]:
+        """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`."""
+        experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        sent = None if files is None else (yield from self._send(files, progress, notice, namespace))
+        home = yield from self._home(namespace)
+        return (yield from flows.submit(home, experiment_manifest(command, script, sent, options), EXPERIMENTS))
+
+    @operation
+    def wait_experiment(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Object]:
+        """Wait until an experiment is over, and answer it; raises TimeoutError after `timeout` seconds."""
+        return (yield from following.wait(EXPERIMENTS, (yield from self._home(namespace)), name, timeout))
+
+    # Objects of any kind
+
+    @operation
+    def get(self, kind: str, name: str, *, namespace: str | None = None) -> Flow[Object]:
+        """One object."""
+        place = place_of(kind)
+        return (yield from flows.ask(requests.get(place, (yield from self._where(place, namespace)), name)))
+
+    @operation
+    def list(
+        self,
+        kind: str,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        namespace: str | None = None,
+        everywhere: bool = False,
+    ) -> Flow[Objects]:
+        """All objects of a kind; `everywhere` looks into every tenant that you may see."""
+        place = place_of(kind)
+        home = yield from self._where(place, namespace, everywhere)
+        items, _ = yield from flows.everything(place, home, labels, fields)
+        return items
+
+    @operation
+    def apply(self, obj: Mapping[str, Any], *, namespace: str | None = None) -> Flow[tuple[Object, str]]:
+        """Create an object, or change the present one to it; answers it and `created`, `configured` or `unchanged`."""
+        place = flows.place_of_object(obj)
+        home = yield from self._where(place, namespace or _namespace_in(obj))
+        return (yield from flows.apply(place, home, obj))
+
+    @operation
+    def create(self, obj: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Object]:
+        """Create an object of any kind."""
+        place = flows.place_of_object(obj)
+        home = yield from self._where(place, namespace or _namespace_in(obj))
+        return (yield from flows.ask(requests.create(place, home, obj)))
+
+    @operation
+    def patch(self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Object]:
+        """Change fields of an object; a field set to None is removed."""
+        place = place_of(kind)
+        return (yield from flows.ask(requests.patch(place, (yield from self._where(place, namespace)), name, change)))
+
+    @operation
+    def delete(
+        self, kind: str, name: str, *, propagation: str | None = None, namespace: str | None = None
+    ) -> Flow[Object]:
+        """Delete an object; `propagation` is Background, Foreground or Orphan."""
+        place = place_of(kind)
+        home = yield from self._where(place, namespace)
+        return (yield from flows.ask(requests.delete(place, home, name, propagation)))
+
+    @feed
+    def watch(
+        self,
+        kind: str,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        namespace: str | None = None,
+        everywhere: bool = False,
+        timeout: float | None = None,
+    ) -> Feed[WatchEvent]:
+        """The present objects as ADDED, then every change, for ever or for `timeout` seconds."""
+        place = place_of(kind)
+        home = yield from self._where(place, namespace, everywhere)
+        yield from following.read_watch(WatchCursor(place, home, labels, fields), timeout)
+
+    @feed
+    def read_watch(self, cursor: WatchCursor, timeout: float | None = None) -> Feed[WatchEvent]:
+        """The changes after a cursor."""
+        return following.read_watch(cursor, timeout)
+
+    @operation
+    def events(self, name: str, *, kind: str = "Job", namespace: str | None = None) -> Flow[Objects]:
+        """What happened to an object, oldest first."""
+        place = place_of("events")
+        fields = f"involvedObject.name={name},involvedObject.kind={kind}"
+        found, _ = yield from flows.everything(place, (yield from self._where(place, namespace)), None, fields)
+        return _oldest_first(found, "lastTimestamp")
+
+    @operation
+    def whoami(self) -> Flow[Object]:
+        """Who the token is: `username` and `groups`."""
+        review = yield from flows.ask(requests.whoami())
+        return dict((review.get("status") or {}).get("userInfo") or {})
+
+    @operation
+    def version(self) -> Flow[Object]:
+        """What the server is."""
+        return (yield from flows.ask(requests.version()))
+
+    @operation
+    def authority(self) -> Flow[bytes]:
+        """The certificate (PEM) of the authority that vouches for the server; raises NotFound if it needs none."""
+        answer = yield from flows.call(requests.authority())
+        check(answer)
+        return answer.body
+
+    @operation
+    def ask(self, request: Request) -> Flow[Object]:
+        """One request of your own, from `client.requests`, and the object in its answer."""
+        return (yield from flows.ask(request))
+
+
+def _namespace_in(obj: Mapping[str, Any]) -> str | None:
+    return (obj.get("metadata") or {}).get("namespace")
+
+
+def _oldest_first(objects: Objects, *path: str) -> Objects:
+    def when(obj: Any) -> str:
+        for key in path:
+            obj = obj.get(key)
+        return str(obj or "")
+
+    return sorted(objects, key=when)
