@@ -90,20 +90,6 @@ async def test_the_server_takes_the_examples(admin_file: Path) -> None:
     assert taken > 3
 
 
-@pytest.mark.real
-@pytest.mark.anyio
-async def test_an_empty_text_is_a_text(admin_file: Path) -> None:
-    """And not null, which servers of 1.20 take it for that were built by a later Go and without care."""
-    async with calling(admin_file) as api:
-        path, dry = path_of(JOB, "ada"), {"dryRun": "All"}
-        kept = await api.send("POST", path, "a job", _object(JOB, _job(image="")), dry)
-        assert kept["spec"]["image"] == ""
-        for spec in (_job(priority=""), _job(resources={"timeLimit": ""})):
-            with pytest.raises(Invalid) as refused:
-                await api.send("POST", path, "a job", _object(JOB, spec), dry)
-            assert "null" not in refused.value.message
-
-
 @pytest.fixture
 def admin_file(admin: Path) -> Path:
     return admin
