@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -28,12 +29,14 @@ from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.lab.kubernetes.layout import IMAGE
 from isthmus.lab.kubernetes.registering import manifests
 from isthmus.testing.engines import new_run_id, until
+from isthmus.testing.kubernetes_home import settled
 from isthmus.testing.servers import GROUP, ServerProcess, eventually, running_server
 
 from . import kubernetes_home
 from .report import Figure, Section
 
 WAVE = 100
+_SHARED = re.compile(r"^WATCH|^GET (?!pods/log)|leases|namespaces|roles|rolebindings|resourcequotas")
 BURST_SECONDS = 180.0
 """No further wave of jobs is begun after so long."""
 SITE = "bench"
@@ -66,6 +69,7 @@ def run(seconds: int, jobs: int = 1000, objects: int = 10_000) -> Section:
             _register(server, lab)
             section.add(_submission(lab, server, times=max(5, seconds)))
         section.add(asyncio.run(_burst(lab, Path(folder) / "engine", jobs)))
+        section.add(_both(lab, Path(folder) / "home", WAVE))
     kubernetes_home.measure(section, jobs=jobs, watched=objects // 2, held=objects)
     return section
 
@@ -161,6 +165,37 @@ async def _burst(lab: KubernetesLab, folder: Path, count: int) -> Figure:
     figure = Figure(f"as site, {done} jobs{cut}: API requests for each", measured, target="below 8")
     figure.met = each < 8
     return figure
+
+
+def _both(lab: KubernetesLab, folder: Path, jobs: int) -> Figure:
+    """One cluster as home and as site: what the control plane says that it asked, in all, for each job."""
+    asyncio.run(settled(lab.place.kubeconfig))
+    server = ServerProcess(folder, store=f"kubernetes:{lab.place.kubeconfig}")
+    server.start()
+    try:
+        _register(server, lab)
+        kubernetes_home.settle(lambda: _asked(server))
+        before = _asked(server)
+        for number in range(jobs):
+            server.submit(f"both-{number}", "true", resources={"cpus": "10m"}, placement={"sites": [SITE]})
+        for number in range(jobs):
+            server.finished(f"both-{number}", timeout=1800)
+        kubernetes_home.settle(lambda: _asked(server))
+        spent = _asked(server)
+    finally:
+        server.stop()
+    spent.subtract(before)
+    store = sum(count for what, count in spent.items() if "isthmus.dev" in what or "events" in what) / jobs
+    each = sum(spent.values()) / jobs
+    measured = f"{each:.1f}, of them {store:.1f} for the home: {kubernetes_home.told(spent, jobs)}"
+    return Figure(f"as home and site at once, {jobs} jobs: API requests for each", measured)
+
+
+def _asked(server: ServerProcess) -> Counter[str]:
+    """How often a control plane asked what, so far; without what does not belong to single jobs."""
+    text = str(server.request("/metrics"), "utf-8")
+    found = re.findall(r'^isthmus_kubernetes_requests_total\{what="([^"]*)"\} ([0-9.e+]+)$', text, re.M)
+    return Counter({what: int(float(value)) for what, value in found if not _SHARED.search(what)})
 
 
 async def _one(engine: KubernetesEngine) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def _requests(server: ServerProcess, control: ControlPlane, jobs: int) -> Figure
     for number in range(jobs):
         server.finished(f"bench-{number}", timeout=600)
     took = time.monotonic() - begin
-    settle(control)
+    settle(lambda: counted(control))
     spent = counted(control)
     spent.subtract(before)
     each = sum(spent.values()) / jobs
@@ -86,11 +86,11 @@ def _requests(server: ServerProcess, control: ControlPlane, jobs: int) -> Figure
     return figure
 
 
-def settle(control: ControlPlane) -> None:
+def settle(count: Callable[[], Counter[str]]) -> None:
     """Events are written behind the work: wait until no more come."""
     seen = [-1, -2]
     while len(set(seen[-4:])) > 1:
-        seen.append(sum(counted(control).values()))
+        seen.append(sum(count().values()))
         time.sleep(2)
 
 

@@ -123,4 +123,11 @@ def test_requests_are_counted_by_what_they_ask() -> None:
     for method, path in (("POST", base), ("GET", f"{base}/x/log"), ("DELETE", f"{base}/x"), ("GET", "/api/v1/nodes")):
         client.count(method, path)
     client.count("POST", "/apis/batch/v1/namespaces/isthmus/jobs")
-    assert set(client.asked) == {"POST pods", "GET pods/log", "DELETE pods", "GET nodes", "POST jobs"}
+    client.count("PUT", "/apis/isthmus.dev/v1/sites/here/status")
+    client.count("GET", "/api/v1/nodes/n1/proxy/stats/summary")
+    client.count("DELETE", "/api/v1/namespaces/ada")
+    client.count("GET", "/version")
+    client.count("GET", "/apis/isthmus.dev/v1")
+    asked = {"POST pods", "GET pods/log", "DELETE pods", "GET nodes", "POST jobs.batch", "PUT sites.isthmus.dev/status"}
+    asked |= {"GET nodes/proxy", "DELETE namespaces", "GET version", "GET isthmus.dev"}
+    assert set(client.asked) == asked

@@ -118,9 +118,9 @@ def test_programs_are_taken_where_they_are(tmp_path: Path, monkeypatch: pytest.M
     assert binaries.find(given) == given
     monkeypatch.setattr(binaries, "PATH", str(tmp_path))
     assert binaries.find(None, cache) is None
-    shutil.copytree(given, cache / building.BUILD)
-    assert binaries.find(None, cache) == cache / building.BUILD
-    (cache / building.BUILD / "kubelet").unlink()
+    shutil.copytree(given, cache / building.VERSION)
+    assert binaries.find(None, cache) == cache / building.VERSION
+    (cache / building.VERSION / "kubelet").unlink()
     assert binaries.find(None, cache) is None
 
 
@@ -138,8 +138,8 @@ def test_programs_are_downloaded_or_built_by_one_at_a_time(tmp_path: Path, monke
     monkeypatch.setattr(downloading, "download", lambda folder, say: fill("download", folder))
     monkeypatch.setattr(building, "build", lambda folder, work, say: fill("build", folder))
     told: list[str] = []
-    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.BUILD
-    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.BUILD
+    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.VERSION
+    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.VERSION
     monkeypatch.setattr(downloading, "reachable", lambda: True)
     assert binaries.ensure(None, tmp_path / "b", told.append) == tmp_path / "b" / downloading.VERSION
     assert made == ["build", "download"]
@@ -184,16 +184,6 @@ def test_a_process_is_known_from_the_moment_it_was_started(tmp_path: Path) -> No
         processes.kill_all(lambda: processes.all_of(place))
     processes.spawn(place, "none", ["true"])
     assert processes.wait(lambda: processes.pid_of(place, "none") is None, 30)
-
-
-def test_what_an_earlier_recipe_made_the_same_is_taken_over(tmp_path: Path) -> None:
-    earlier = tmp_path / building.VERSION
-    earlier.mkdir()
-    for name in building.PROGRAMS:
-        (earlier / name).write_text(name)
-    building.adopt(tmp_path / building.BUILD)
-    assert {file.name for file in (tmp_path / building.BUILD).iterdir()} == {*building.PROGRAMS} - building.PATCHED
-    building.adopt(tmp_path / building.BUILD)
 
 
 def test_an_archive_names_its_image(tmp_path: Path) -> None:

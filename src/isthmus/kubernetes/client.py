@@ -27,6 +27,7 @@ import httpx
 import orjson
 
 from isthmus.errors import Invalid, NotFound, Unavailable
+from isthmus.metrics import KUBERNETES_REQUESTS
 
 from .answers import SITE, Meanings, error_of, event_error
 from .connecting import Handshake
@@ -64,12 +65,13 @@ class KubernetesClient:
             headers={"User-Agent": "isthmus", "Accept": "application/json"},
         )
         self.asked: Counter[str] = Counter()
-        """What was asked so far, and how often, streams and programs in pods included: `POST pods`, `GET pods/log`."""
+        """What was asked so far, and how often, streams and programs in pods too: `POST jobs.batch`, `GET pods/log`."""
 
     def count(self, method: str, path: str) -> None:
         """Note a request."""
-        parts = path.split("/namespaces/")[-1].split("/")[1:] if "/namespaces/" in path else path.split("/")[-1:]
-        self.asked[f"{method} {'/'.join(parts[::2])}"] += 1
+        what = f"{method} {_resource(path)}"
+        self.asked[what] += 1
+        KUBERNETES_REQUESTS.labels(what).inc()
 
     async def __aenter__(self) -> Self:
         return self
@@ -246,3 +248,14 @@ def _told(answer: httpx.Response) -> float | None:
         return float(answer.headers["Retry-After"])
     except (KeyError, ValueError):
         return None
+
+
+def _resource(path: str) -> str:
+    """Which sort of thing a path is about, without names: `pods/log`, `jobs.batch`."""
+    kind, *rest = path.strip("/").split("/")
+    group = rest.pop(0) if kind == "apis" and rest else ""
+    rest = rest[1:] if kind in ("api", "apis") else [kind]  # without the version; health and version have none
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    named = [f"{rest[0]}.{group}" if group else rest[0]] if rest else [group]
+    return "/".join([*named, *rest[2:3]])

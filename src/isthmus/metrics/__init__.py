@@ -10,12 +10,16 @@ JOBS_ENDED = Counter("isthmus_jobs_ended_total", "Jobs that reached their end, b
 JOBS_WAITING = Gauge("isthmus_jobs_waiting", "Jobs that are ready and wait for a site or for room")
 PLACEMENT_SECONDS = Histogram("isthmus_placement_seconds", "Time of one placement pass")
 EVENTS_DROPPED = Counter("isthmus_events_dropped_total", "Events not written because there were too many")
+KUBERNETES_REQUESTS = Counter(
+    "isthmus_kubernetes_requests_total", "What API servers of Kubernetes were asked, as site and as home", ["what"]
+)
 LEADING = Gauge("isthmus_leading", "1 while this control plane leads")
 
 __all__ = [
     "EVENTS_DROPPED",
     "JOBS_ENDED",
     "JOBS_WAITING",
+    "KUBERNETES_REQUESTS",
     "LEADING",
     "PLACEMENT_SECONDS",
     "RECONCILES",

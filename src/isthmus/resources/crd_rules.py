@@ -102,20 +102,20 @@ def _job(kind: Kind, spec: str) -> tuple[Rule, ...]:
         Rule(
             kind,
             f"{spec}.resources.devices",
-            cel=_ONCE.format("one['class'] == other['class']"),
+            cel=_ONCE.format("one.class == other.class"),
             message="names a class twice; add the counts up",
         ),
         Rule(
             kind,
             f"{spec}.resources.anyOf",
-            cel=_ONCE.format("one['class'] == other['class']"),
+            cel=_ONCE.format("one.class == other.class"),
             message="names a class twice; put its counts into one list",
         ),
         Rule(
             kind,
             f"{spec}.resources",
             cel="!has(self.devices) || !has(self.anyOf)"
-            " || !self.devices.exists(one, self.anyOf.exists(other, one['class'] == other['class']))",
+            " || !self.devices.exists(one, self.anyOf.exists(other, one.class == other.class))",
             message="in devices and in anyOf; choose one of them",
         ),
         Rule(

@@ -53,7 +53,7 @@ Scalar = Annotated[
     BeforeValidator(_as_text),
     Field(description="a number or a text", max_length=1024, json_schema_extra={"x-kubernetes-int-or-string": True}),
 ]
-ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
+ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$", max_length=63)]
 ValueName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,62}$")]
 
 

@@ -42,14 +42,14 @@ def ensure(folder: Path | None = None, cache: Path | None = None, say: Say = _TE
             place = cache / downloading.VERSION
             downloading.download(place, say)
         else:
-            place = cache / building.BUILD
+            place = cache / building.VERSION
             building.build(place, cache / "build", say)
         say(f"the programs are in {place}")
         return place
 
 
 def _cached(cache: Path) -> tuple[Path, ...]:
-    return cache / downloading.VERSION, cache / building.BUILD
+    return cache / downloading.VERSION, cache / building.VERSION
 
 
 def _whole(place: Path) -> bool:

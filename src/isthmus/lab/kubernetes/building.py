@@ -1,13 +1,11 @@
 """Builds Kubernetes from Debian's source package, offline but for apt: about five minutes on two idle cores.
 
-Debian ships the whole source of Kubernetes 1.20 with everything it depends on, and builds only clients from it. Four
+Debian ships the whole source of Kubernetes 1.20 with everything it depends on, and builds only clients from it. Three
 things must be minded:
 
 - the source lacks one generated file (the OpenAPI definitions); its generator is built first;
 - the reflect2 that comes along crashes the server at the first custom resource when compiled by Go 1.18 or later, so
   it is replaced by Debian's;
-- compiled by Go 1.16 or later, the server's check of types takes an empty text for null and refuses it (issue 99804 of
-  Kubernetes); one condition is replaced by what later releases say;
 - a machine need not have source packages among its apt sources: apt is used with a private list.
 """
 
@@ -24,14 +22,9 @@ from isthmus.lab.fetching import PrivateApt, Say, run
 from isthmus.lab.processes import PATH
 
 VERSION = "v1.20.2"
-BUILD = f"{VERSION}-2"
-"""What the cache knows these programs by; the number grows when the recipe changes what they do."""
-PATCHED = frozenset({"kube-apiserver"})
-"""What the present recipe makes otherwise than the one before; the rest is taken over from a cache that has it."""
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PACKAGES = {"go": "golang-go", "apt-get": "apt"}
 REFLECT2 = Path("/usr/share/gocode/src/github.com/modern-go/reflect2")
-_NULLS = ("data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))", "data == nil")
 _MODULE = "k8s.io/kubernetes"
 
 
@@ -39,15 +32,6 @@ def missing() -> list[str]:
     """Debian packages that a build needs and that are not there."""
     lacking = [package for program, package in PACKAGES.items() if shutil.which(program, path=PATH) is None]
     return lacking if REFLECT2.is_dir() else [*lacking, "golang-github-modern-go-reflect2-dev"]
-
-
-def adopt(folder: Path) -> None:
-    """Take over what an earlier recipe made just the same."""
-    earlier = folder.with_name(VERSION)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
-        if name not in PATCHED and (earlier / name).is_file() and not (folder / name).exists():
-            (folder / name).hardlink_to(earlier / name)
 
 
 def build(folder: Path, work: Path, say: Say) -> None:
@@ -89,7 +73,7 @@ class _Build:
         self._unpack(_fetch(self._work / "apt"))
         self._say("generating the API definitions (about a minute)")
         self._generate()
-        adopt(self._folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
         wanted = [name for name in PROGRAMS if not (self._folder / name).exists()]
         for index, name in enumerate(wanted, 1):
             self._say(f"compiling {name} ({index} of {len(wanted)}; all take about four minutes on two cores)")
@@ -106,8 +90,6 @@ class _Build:
         vendored = self._tree / "vendor/github.com/modern-go/reflect2"
         shutil.rmtree(vendored)
         shutil.copytree(REFLECT2, vendored, ignore=shutil.ignore_patterns("go.mod"))
-        types = self._tree / "vendor/github.com/go-openapi/validate/type.go"
-        types.write_text(types.read_text().replace(*_NULLS))
 
     def _generate(self) -> None:
         tool = self._work / "openapi-gen"
