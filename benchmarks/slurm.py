@@ -42,8 +42,9 @@ SITE = "bench"
 def run(seconds: int) -> Section:
     section = Section(
         "A Slurm site",
-        "The lab's Slurm 22.05 with 8 nodes beside everything else on this machine, reached by slurmrestd. Baselines "
-        "are `sbatch` commands of the same script, one after the other, by a shell that does nothing else.",
+        "The lab's Slurm 22.05 with 8 nodes beside everything else on this machine, reached by slurmrestd; its folders "
+        "(shared ones too) are in memory, the control plane's database is on disk. Baselines are `sbatch` commands of "
+        "the same script, one after the other, by a shell that does nothing else.",
     )
     with _lab() as lab, isthmus() as server:
         _register(server, lab)
