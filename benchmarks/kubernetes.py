@@ -37,7 +37,7 @@ from .report import Figure, Section
 
 WAVE = 100
 _SHARED = re.compile(r"^WATCH|^GET (?!pods/log)|leases|namespaces|roles|rolebindings|resourcequotas")
-BURST_SECONDS = 180.0
+BURST_SECONDS = 900.0
 """No further wave of jobs is begun after so long."""
 SITE = "bench"
 JOB = """\
