@@ -42,27 +42,28 @@ SITE = "bench"
 def run(seconds: int) -> Section:
     section = Section(
         "A Slurm site",
-        "The lab's Slurm 22.05 with 8 nodes beside everything else on this machine, reached by slurmrestd; its folders "
-        "(shared ones too) are in memory, the control plane's database is on disk. Baselines are `sbatch` commands of "
-        "the same script, one after the other, by a shell that does nothing else.",
+        "The lab's Slurm 22.05 with 8 nodes beside everything else on this machine, reached by slurmrestd. Baselines "
+        "are `sbatch` commands of the same script, one after the other, by a shell that does nothing else; for them "
+        "and for ours beside them, the cluster's folders are in memory and the control plane's database is on disk.",
     )
+    # To make a new inode, ext4 passes over every one that was freed in the last minutes: on disk, it would be measured
+    # what was removed before.
+    with _lab("/dev/shm") as lab, isthmus() as server:
+        _register(server, lab)
+        with _closed(lab):
+            _submissions(section, server, lab, max(30, seconds * 10))
     with _lab() as lab, isthmus() as server:
         _register(server, lab)
         _ends(section, server, max(20, seconds * 6))
         _logs(section, server, lab, max(5, seconds))
-        with _closed(lab):
-            _submissions(section, server, lab, max(30, seconds * 10))
         with _closed(lab):
             _readers(section, server, lab, max(3, seconds))
     return section
 
 
 @contextlib.contextmanager
-def _lab() -> Iterator[SlurmLab]:
-    # To make a new inode, ext4 passes over every one that was freed in the last minutes: on disk, it would be measured
-    # what was removed before.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="isl-bench-", dir=memory))
+def _lab(where: str | None = None) -> Iterator[SlurmLab]:
+    folder = Path(tempfile.mkdtemp(prefix="isl-bench-", dir=where))
     folder.chmod(0o711)
     lab = SlurmLab(folder / "lab")
     try:
