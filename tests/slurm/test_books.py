@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engines.base import EndReason, Observation
+from isthmus.engines.base import EndReason, Observation, Run
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
@@ -87,19 +87,25 @@ async def test_a_step_that_failed_is_told_though_its_script_did_not_care(engine:
     assert end.message == "one of its steps ended with exit code 5"
 
 
+async def told_before_the_books(engine: SlurmEngine, run: Run, patch: pytest.MonkeyPatch) -> Observation:
+    """Run it with books that have not heard of it; the end that is told."""
+
+    async def empty(numbers: object, since: object) -> list[Accounted]:
+        return []
+
+    patch.setattr(engine._controller, "books", empty)
+    await engine.submit(run)
+    return await wait_ended(engine, run.id)
+
+
 @real
 @pytest.mark.anyio
 async def test_books_that_catch_up_after_the_end_put_right_what_was_told(
     engine: SlurmEngine, settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def empty(numbers: object, since: object) -> list[Accounted]:
-        return []
-
     run = run_of("srun sh -c 'exit 5'; exit 0")
     with monkeypatch.context() as patch:
-        patch.setattr(engine._controller, "books", empty)
-        await engine.submit(run)
-        end = await wait_ended(engine, run.id)
+        end = await told_before_the_books(engine, run, patch)
         assert not end.message, "the end does not wait for books that are far behind"
     news = engine.changes()
     assert run.id in await anext(news)
@@ -117,14 +123,9 @@ async def test_books_that_catch_up_after_the_end_put_right_what_was_told(
 async def test_books_that_were_awaited_are_asked_again_after_a_restart(
     engine: SlurmEngine, settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def empty(numbers: object, since: object) -> list[Accounted]:
-        return []
-
     run = run_of("srun sh -c 'exit 5'; exit 0")
     with monkeypatch.context() as patch:
-        patch.setattr(engine._controller, "books", empty)
-        await engine.submit(run)
-        told = await wait_ended(engine, run.id)
+        told = await told_before_the_books(engine, run, patch)
         await engine.close()
     again = await make_engine(settings)
     assert (await again.observe(run.id)) == told, "it stays over"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -85,7 +86,7 @@ def _tell_result(method: Callable[..., Any], form: str = "{}") -> None:
     method.__annotations__["return"] = form.format(told.partition("[")[2].removesuffix("]"))
 
 
-class Operations(Generic[Handle]):
+class Operations(ABC, Generic[Handle]):
     """A server, seen by one user. The two clients say how a flow is driven, and what stands for a job."""
 
     def __init__(self, url: str | None = None, token: str | None = None, namespace: str | None = None) -> None:
@@ -106,14 +107,17 @@ class Operations(Generic[Handle]):
     def _begin(self, access: Access) -> None:
         self._access, self._namespace = access, access.namespace
 
+    @abstractmethod
     def _handle(self, job: Object) -> Handle:
-        raise NotImplementedError
+        """What stands for a job."""
 
+    @abstractmethod
     def _drive(self, flow: Flow[Any]) -> Any:
-        raise NotImplementedError
+        """What a flow returns, or the promise of it."""
 
+    @abstractmethod
     def _feed(self, feed: Feed[Any]) -> Any:
-        raise NotImplementedError
+        """The items of a feed, one by one."""
 
     @property
     def url(self) -> str:
