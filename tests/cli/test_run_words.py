@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from isthmus.cli import running
@@ -57,3 +59,14 @@ def test_both_know_the_same_options() -> None:
     known = {flag: p.name for p in command.params for flag in p.opts if flag.startswith("-") and p.name != "help"}
     assert known == FLAGS
     assert {*FLAGS.values(), "words"} == set(RunOptions._fields)
+
+
+def test_a_second_sigterm_does_not_interrupt_the_cancelling() -> None:
+    """timeout(1) sends it twice: to the process, and to its group."""
+    before = signal.signal(signal.SIGTERM, running._terminated)
+    try:
+        with pytest.raises(running._Terminated):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)

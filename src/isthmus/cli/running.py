@@ -337,6 +337,8 @@ class _Terminated(KeyboardInterrupt):
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
+    # timeout(1) sends it twice, to the process and to its group: the second must not interrupt the cancelling.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     raise _Terminated
 
 
