@@ -128,7 +128,8 @@ def ended(
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
         phase, reason, message = JobPhase.SUCCEEDED, None, seen.message or None
     elif cancelled:
-        phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or "cancelled while it ran"
+        told = "cancelled while it ran" if seen.started_at else "cancelled before it started"
+        phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or told
     else:
         reason, message = _failure(seen)
         if _try_again(job, seen):

@@ -84,7 +84,8 @@ class Controller(Protocol):
 
 def failure(what: str, said: str) -> EngineRefused | SiteUnavailable:
     """What an error text of Slurm's means: its answer is no, or there was no answer."""
-    text = " ".join(said.split())[:500] or "no reason given"
+    lines = (" ".join(line.split()) for line in said.splitlines())
+    text = "; ".join(filter(None, lines))[:500] or "no reason given"
     if any(sign in text.lower() for sign in _UNSURE):
         return SiteUnavailable(f"Slurm did not answer ({what}): {text}")
     return EngineRefused(f"Slurm says no ({what}): {text}")

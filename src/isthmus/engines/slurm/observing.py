@@ -230,8 +230,9 @@ def _times(evidence: Evidence) -> tuple[datetime | None, datetime | None]:
     if word is None:
         if source is None:
             return None, None
-        begun = source.started_at if evidence.begun or evidence.books else None
-        return begun, source.ended_at
+        # Of a job that was cancelled in the queue slurmctld gives its end as its start as well; the books do not.
+        begun = source if evidence.begun else evidence.books
+        return begun.started_at if begun else None, source.ended_at
     start = source.started_at if source is not None else None
     if start is None:
         start = datetime.fromtimestamp(word.start, UTC)
