@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import EndReason, Observation, Run
+from isthmus.engines.slurm import settling
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
@@ -75,6 +76,32 @@ async def test_books_that_are_behind_or_away_hold_up_no_end(
     assert end.usage is not None
     assert end.usage.elapsed_seconds is not None
     assert asked > 1, "they were given time to catch up"
+
+
+@real
+@pytest.mark.anyio
+async def test_books_that_know_no_energy_are_not_waited_for(
+    engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settler = engine._settler
+    settler.facts = replace(settler.facts, measures_energy=False)
+    monkeypatch.setattr(settling, "PATIENCE_SECONDS", 3600.0)
+    run = run_of("exit 4")
+    end = await told_before_the_books(engine, run, monkeypatch)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 4)
+    assert settler.late.awaits(run.id), "what they know beside is put right later"
+
+
+@real
+@pytest.mark.anyio
+async def test_a_job_that_was_cancelled_in_the_queue_never_started(engine: SlurmEngine) -> None:
+    run = run_of("true", time_limit=99 * 60, slurm=SlurmOptions(partition="short"))
+    waiting = await engine.submit(run)
+    number, since = int(waiting.engine_id), datetime.now(UTC) - timedelta(hours=1)
+    await until(lambda: engine._controller.books([number], since), "the books to hear of it")
+    await engine.cancel(run.id)
+    end = await booked(engine, run.id)
+    assert (end.reason, end.started_at, end.usage) == (EndReason.CANCELLED, None, None)
 
 
 @real

@@ -150,7 +150,10 @@ class Settler:
         patient = known.looks < PATIENCE or time.monotonic() < known.first_look + PATIENCE_SECONDS
         expected = "COMPLETED" in job.states or ("FAILED" in job.states and begun is not None)
         unheard = self.facts.accounting and not (row is not None and row.whole)
-        if patient and (unheard or (expected and word is None)):
+        # Slurm tells its books of a short job up to five seconds late. They are worth waiting for where only they know
+        # how it ended, or the energy that was measured.
+        awaited = unheard and (word is None or self.facts.measures_energy)
+        if patient and (awaited or (expected and word is None)):
             return False
         if word is None and job.exit_code is None and job.signal is None:
             detailed = await self._controller.job(job.id)
