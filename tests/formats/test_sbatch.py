@@ -87,6 +87,37 @@ def test_what_cannot_be_read_is_refused(line: str) -> None:
         batch(line)
 
 
+def test_devices_by_node_by_task_and_for_all() -> None:
+    def devices(*lines: str) -> object:
+        found = batch(*lines)
+        assert not found.unheeded
+        return found.resources["devices"]
+
+    assert devices("-N1 -n4 --gres=gpu:a100:1") == [{"class": "a100", "count": 1, "perNode": True}]
+    assert devices("-N2 -n4 --gres=gpu:a100:2") == [{"class": "a100", "count": 1}]
+    assert devices("-N2 -n2 --gpus=a100:4") == [{"class": "a100", "count": 2}]
+    assert devices("-n3 --gpus-per-task=a100:2") == [{"class": "a100", "count": 2}]
+    assert devices("--gres=board:1") == [{"class": "akida", "count": 1}], "the only type of it"
+    assert "not the same" in batch("-N2 -n2 --gpus=3").unheeded[0]
+    two = read_batch("#SBATCH --gres=gpu:1\n", {"gpu:a100": "a100", "gpu:v100": "v100"})
+    assert "several DeviceClasses have it (a100, v100)" in two.unheeded[0]
+
+
+def test_variables_are_set_and_input_is_named() -> None:
+    found = batch("--export='ALL,LEVEL=3,NAME=a b,HERE'", "--input=data.txt")
+    assert found.env == {"LEVEL": "3", "NAME": "a b"}
+    assert [line.split(" ")[0] for line in found.unheeded] == ["--export=HERE", "--input=data.txt"]
+    job = merged({"spec": {"script": "x", "env": [{"name": "LEVEL", "value": "4"}]}}, batch("--export=LEVEL=3,B=1"))
+    assert job["spec"]["env"] == [{"name": "B", "value": "1"}, {"name": "LEVEL", "value": "4"}]
+
+
+@pytest.mark.parametrize("line", ["-t 0", "--time=UNLIMITED", "--mem-per-cpu=1G -n 4"])
+def test_what_slurm_would_take_more_widely_is_named(line: str) -> None:
+    found = batch(line)
+    assert len(found.unheeded) == 1
+    assert "timeLimit" not in found.resources
+
+
 def test_slurms_own_dependencies_are_passed_on() -> None:
     assert batch("-d afterok:12:13,singleton").slurm == {"dependency": "afterok:12:13,singleton"}
     assert SlurmOptions(dependency="afterok:12:13_4+5,singleton").dependency

@@ -30,7 +30,10 @@ _FLAGS = frozenset({
     "no-kill", "contiguous", "spread-job", "use-min-nodes", "get-user-env", "reboot", "ignore-pbs", "test-only",
 })  # fmt: skip
 # Things that change nothing here: output comes back whatever file it is asked into.
-_HARMLESS = frozenset({"verbose", "quiet", "parsable", "open-mode", "export", "get-user-env", "ignore-pbs", "input"})
+_HARMLESS = frozenset({"verbose", "quiet", "parsable", "open-mode", "get-user-env", "ignore-pbs"})
+_DEVICES = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
+_READ_TOGETHER = frozenset({"mem", "mem-per-cpu", "ntasks", "nodes", "ntasks-per-node", "cpus-per-task", *_DEVICES})
+_UNLIMITED = ("0", "unlimited", "infinite")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _GRES = re.compile(r"(?:gres[:/])?([\w.-]+(?::[A-Za-z_][\w.-]*)?)(?::(\d+))?")
 
@@ -43,6 +46,7 @@ class Batch:
     resources: dict[str, Any] = field(default_factory=dict)
     slurm: dict[str, Any] = field(default_factory=dict)
     array: dict[str, Any] | None = None
+    env: dict[str, str] = field(default_factory=dict)
     separate_streams: bool = False
     hold: bool = False
     unheeded: list[str] = field(default_factory=list)
@@ -65,9 +69,10 @@ def read_batch(script: str, devices: Mapping[str, str] | None = None) -> Batch:
         found.update(_options(words, number))
     batch = Batch()
     for name, value in found.items():
-        _apply(batch, name, value, devices or {})
+        _apply(batch, name, value)
     _memory(batch, found)
     _tasks(batch, found)
+    _devices(batch, found, devices or {})
     return batch
 
 
@@ -99,13 +104,11 @@ def _options(words: list[str], number: int) -> list[tuple[str, str]]:
     return found
 
 
-def _apply(batch: Batch, name: str, value: str, devices: Mapping[str, str]) -> None:
-    if name in _HARMLESS or name in ("mem", "mem-per-cpu", "ntasks", "nodes", "ntasks-per-node", "cpus-per-task"):
+def _apply(batch: Batch, name: str, value: str) -> None:
+    if name in _HARMLESS or name in _READ_TOGETHER:
         return
     if act := _ACTIONS.get(name):
         act(batch, value)
-    elif name in ("gres", "gpus", "gpus-per-node"):
-        _gres(batch, name, value, devices)
     elif name in ("output", "error"):
         # Both are kept and come back by `isthmus logs`; only whether they are apart matters.
         batch.separate_streams = batch.separate_streams or name == "error"
@@ -115,6 +118,9 @@ def _apply(batch: Batch, name: str, value: str, devices: Mapping[str, str]) -> N
 
 
 def _time(batch: Batch, value: str) -> None:
+    if value.lower() in _UNLIMITED:
+        batch.unheeded.append(f"--time={value} is not honoured; without a limit that of the partition holds")
+        return
     batch.resources["timeLimit"] = format_duration(seconds_of(value))
 
 
@@ -165,6 +171,21 @@ def _hold(batch: Batch, value: str) -> None:
     batch.hold = True
 
 
+def _export(batch: Batch, value: str) -> None:
+    """Variables with their values; those of the place where the script is sent from do not go along."""
+    for part in value.split(","):
+        name, equals, text = part.partition("=")
+        if equals:
+            batch.env[name] = text
+        elif name not in ("ALL", "NONE", "NIL"):
+            batch.unheeded.append(f"--export={name} is not honoured; use isthmus run -e {name}")
+
+
+def _input(batch: Batch, value: str) -> None:
+    if value not in ("none", "/dev/null"):
+        batch.unheeded.append(f"--input={value} is not honoured; read it in the script: < {value}")
+
+
 def _dependency(batch: Batch, value: str) -> None:
     """Slurm's own words go to Slurm as they are: the numbers in them are Slurm's."""
     if "?" in value:
@@ -191,6 +212,8 @@ _ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
     "no-requeue": _switch("requeue", False),
     "hold": _hold,
     "dependency": _dependency,
+    "export": _export,
+    "input": _input,
 }
 _REMEDIES = {
     "chdir": "; the job runs in a folder of its own, with the files sent along",
@@ -204,21 +227,39 @@ _REMEDIES = {
 }
 
 
-def _gres(batch: Batch, name: str, value: str, devices: Mapping[str, str]) -> None:
-    wanted = batch.resources.setdefault("devices", [])
-    parts = value.split(",") if name == "gres" else [f"gpu:{value}" if value else "gpu:1"]
-    for part in parts:
-        match = _GRES.fullmatch(part)
-        device = devices.get(match[1]) if match else None
-        if match is None or device is None:
-            known = ", ".join(sorted(devices)) or "none"
-            batch.unheeded.append(
-                f"--{name}={part} is not honoured; no DeviceClass has this slurm.gres (known: {known})"
-            )
-            continue
-        wanted.append({"class": device, "count": int(match[2] or 1)})
-    if not wanted:
-        batch.resources.pop("devices")
+def _devices(batch: Batch, found: Mapping[str, str], devices: Mapping[str, str]) -> None:
+    """The devices of a Job are per task or per node, as those of --gres and --gpus-per-node; --gpus is for all."""
+    nodes, tasks = batch.resources.get("nodes", 1), batch.resources.get("tasks", 1)
+    wanted: list[dict[str, Any]] = []
+    for name in _DEVICES:
+        for part in found[name].split(",") if name in found else ():
+            match = _GRES.fullmatch(part if name == "gres" else f"gpu:{part}")
+            kinds = _classes(match[1], devices) if match else []
+            if match is None or len(kinds) != 1:
+                why = f"several DeviceClasses have it ({', '.join(kinds)}): say which" if kinds else _unknown(devices)
+                batch.unheeded.append(f"--{name}={part} is not honoured; {why}")
+                continue
+            count = int(match[2] or 1)
+            total = {"gpus": count, "gpus-per-task": count * tasks}.get(name, count * nodes)
+            if total % tasks == 0:
+                wanted.append({"class": kinds[0], "count": total // tasks})
+            elif total % nodes == 0:
+                wanted.append({"class": kinds[0], "count": total // nodes, "perNode": True})
+            else:
+                batch.unheeded.append(f"--{name}={part} is not honoured; it is not the same for each of {nodes} nodes")
+    if wanted:
+        batch.resources["devices"] = wanted
+
+
+def _classes(resource: str, devices: Mapping[str, str]) -> list[str]:
+    """The DeviceClasses that a generic resource may be; without a type it may be any type."""
+    if resource in devices:
+        return [devices[resource]]
+    return sorted({device for gres, device in devices.items() if gres.startswith(f"{resource}:")})
+
+
+def _unknown(devices: Mapping[str, str]) -> str:
+    return f"no DeviceClass has this slurm.gres (known: {', '.join(sorted(devices)) or 'none'})"
 
 
 def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
@@ -233,14 +274,6 @@ def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
         batch.slurm["nodes"] = f"{nodes}-{most}"
     if cpus := _count(found, "cpus-per-task"):
         batch.resources["cpus"] = str(cpus)
-    # The devices of a Job are per task, those of --gres per node.
-    for device in batch.resources.get("devices", ()):
-        total = device["count"] * nodes
-        if total % tasks:
-            batch.unheeded.append(
-                f"{total} units of {device['class']} can not be shared out evenly over {tasks} tasks; each gets one"
-            )
-        device["count"] = max(1, total // tasks)
 
 
 def _most_nodes(found: Mapping[str, str], tasks: int) -> int:
@@ -268,6 +301,8 @@ def _memory(batch: Batch, found: Mapping[str, str]) -> None:
         each = -(-_mib(text, "mem") * nodes // tasks)
     elif text := found.get("mem-per-cpu"):
         each = _mib(text, "mem-per-cpu") * (_count(found, "cpus-per-task") or 1)
+        if tasks > nodes and _most_nodes(found, tasks) > nodes:
+            batch.unheeded.append(f"--mem-per-cpu={text}: without one number of --nodes, each node must have all of it")
     else:
         return
     if each:
@@ -292,6 +327,8 @@ def merged(job: dict[str, Any], batch: Batch) -> dict[str, Any]:
         spec["slurm"] = {**batch.slurm, **(spec.get("slurm") or {})}
     if batch.array and not spec.get("array"):
         spec["array"] = batch.array
+    said = {variable["name"] for variable in spec.get("env") or ()}
+    spec["env"] = [{"name": k, "value": v} for k, v in batch.env.items() if k not in said] + list(spec.get("env") or ())
     if batch.separate_streams:
         spec.setdefault("streams", "Separate")
     if batch.hold:

@@ -20,7 +20,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
     if index is not None:
         env["ISTHMUS_ARRAY_INDEX"] = index
     env["ISTHMUS_ATTEMPT"] = str(job.status.attempt)
-    devices = {device.class_: device.count * resources.tasks for device in resources.devices}
+    devices = {device.class_: resources.units(device) for device in resources.devices}
     if chosen := job.status.chosen:
         devices[chosen.class_] = chosen.count * resources.tasks
         env |= {"ISTHMUS_DEVICE": chosen.class_, "ISTHMUS_DEVICE_COUNT": str(chosen.count)}

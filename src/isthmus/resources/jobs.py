@@ -88,10 +88,11 @@ class DeviceRequest(Model):
 
     class_: ShortName = Field(alias="class", description="name of a DeviceClass")
     count: int = Field(default=1, ge=1, le=10_000)
+    per_node: bool | None = Field(default=None, description="so many on each node, which its tasks share")
 
 
 class Resources(Model):
-    """What each task needs (cpus, memory, devices are per task), and how many tasks on how many nodes."""
+    """What each task needs (cpus, memory, devices unless perNode), and how many tasks on how many nodes."""
 
     cpus: Cpus = "1"
     memory: Memory | None = Field(default=None, description="limit and reservation; none means the site's default")
@@ -135,6 +136,10 @@ class Resources(Model):
     def memory_bytes(self) -> int:
         """Bytes over all tasks; 0 when none is asked for."""
         return parse_bytes(self.memory) * self.tasks if self.memory else 0
+
+    def units(self, device: DeviceRequest) -> int:
+        """Units of one class over all tasks."""
+        return device.count * (self.nodes if device.per_node else self.tasks)
 
     @property
     def seconds(self) -> float | None:

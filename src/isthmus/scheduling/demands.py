@@ -74,7 +74,7 @@ def parsed(expression: str) -> Expression:
 def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) -> Demand:
     """The demand of a job, with what was chosen of its `anyOf`."""
     resources, placement = spec.resources, spec.placement
-    devices = [(d.class_, d.count * resources.tasks) for d in resources.devices]
+    devices = [(d.class_, resources.units(d)) for d in resources.devices]
     if chosen is not None:
         devices.append((chosen.class_, chosen.count * resources.tasks))
     return Demand(

@@ -36,7 +36,7 @@ def key_of(spec: JobSpec, chosen: DeviceChosen | None) -> Key:
     if not resources.devices:
         return CPUS, max(1, -(-resources.milli_cpus // 1000))
     if len(resources.devices) == 1:
-        return resources.devices[0].class_, resources.devices[0].count * resources.tasks
+        return resources.devices[0].class_, resources.units(resources.devices[0])
     named = sorted((device.class_, device.count) for device in resources.devices)
     return "+".join(f"{count}x{name}" for name, count in named), resources.tasks
 
