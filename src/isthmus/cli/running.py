@@ -270,6 +270,7 @@ class _Run:
         if choice == "c":
             self._cancelled += 1
             self._job.cancel()
+            signal.signal(signal.SIGTERM, _terminated)
             say(f"cancelling job {self._job.name}; Ctrl-C once more leaves without waiting")
         self._may_write.set()
         return False
@@ -317,6 +318,7 @@ class _Array:
                 if choice == "c":
                     cancelled = True
                     self._job.cancel()
+                    signal.signal(signal.SIGTERM, _terminated)
 
     def _watch(self) -> None:
         said = ""
@@ -337,7 +339,8 @@ class _Terminated(KeyboardInterrupt):
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    # timeout(1) sends it twice, to the process and to its group: the second must not interrupt the cancelling.
+    # timeout(1) sends it twice, to the process and to its group: the second must not interrupt the cancelling. One that
+    # comes later leaves without waiting for the end.
     signal.signal(signal.SIGTERM, lambda *_: None)
     raise _Terminated
 
