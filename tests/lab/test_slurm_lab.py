@@ -183,8 +183,10 @@ def test_the_command_line(folder: Path, isthmus: Callable[..., subprocess.Comple
     found = json.loads(isthmus("lab", "status", "--data", data, "-o", "json").stdout)
     assert found["running"] is True
     assert list(found["nodes"].values()) == ["idle"]
-    # In a shell that uses the lab, below another program: neither is one of the lab's processes.
+    # In a shell that uses the lab, below another program and beside one: none is one of the lab's processes.
     down = ["timeout", "100", sys.executable, "-m", "isthmus.cli", "lab", "down", "--erase", "--data", data]
-    mark = {"SLURM_CONF": f"{data}/slurm/slurm.conf"}
-    assert subprocess.run(down, env={**os.environ, **mark}, check=False).returncode == 0
+    env = {**os.environ, "SLURM_CONF": f"{data}/slurm/slurm.conf"}
+    with subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE) as beside:
+        assert subprocess.run(down, env=env, check=False).returncode == 0
+        assert beside.poll() is None, "a program of somebody who uses the lab"
     assert "no Slurm runs" in isthmus("lab", "status", "--data", data).stdout

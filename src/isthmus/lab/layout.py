@@ -48,6 +48,11 @@ class LabPlace:
         """PATH of all that it runs."""
         return PATH
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What all that it runs finds in its environment beside."""
+        return {}
+
     def link(self, host: int) -> str:
         """This end of a node's cable."""
         return f"{self.bridge}.{host}"

@@ -38,6 +38,11 @@ class Home(Protocol):
         """PATH of all that it runs."""
         ...
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What all that it runs finds in its environment beside."""
+        ...
+
     def log(self, name: str) -> Path:
         """Where a daemon writes its log."""
         ...
@@ -49,7 +54,7 @@ class Home(Protocol):
 
 def environment(place: Home, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """What every program of the lab is given."""
-    return {"PATH": place.path, "LC_ALL": "C", place.mark[0]: place.mark[1], **(more or {})}
+    return {"PATH": place.path, "LC_ALL": "C", **place.variables, place.mark[0]: place.mark[1], **(more or {})}
 
 
 def call(
@@ -132,10 +137,7 @@ def _gone(place: Home, pid: int) -> bool:
 
 
 def all_of(place: Home) -> list[int]:
-    """Every process that was started with this lab's mark, but for ourselves and those who started us.
-
-    A person who uses the lab has the mark in her shell, and `sudo isthmus lab down` there has it too.
-    """
+    """Every process that was started with this lab's mark, but for ourselves and those who started us."""
     found = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()}
     return [pid for pid in sorted(found - _ourselves()) if _is_ours(place, pid)]
 

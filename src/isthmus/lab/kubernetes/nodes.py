@@ -198,7 +198,7 @@ class _NodeMark:
 
     def __init__(self, place: Place, node: str) -> None:
         self._place, self.root, self.path = place, place.node(node), place.path
-        self.mark = ("ISTHMUS_LAB_NODE", node)
+        self.mark, self.variables = ("ISTHMUS_LAB_NODE", node), place.variables
 
     def log(self, name: str) -> Path:
         return self._place.log(name)

@@ -70,13 +70,18 @@ class Place(LabPlace):
 
     @property
     def conf(self) -> Path:
-        """slurm.conf; its path is what marks every process of the lab."""
+        """slurm.conf."""
         return self.root / "slurm.conf"
 
     @property
     def mark(self) -> tuple[str, str]:
-        """What tells the lab's processes from others."""
-        return "SLURM_CONF", str(self.conf)
+        """What tells the lab's processes from others. People who use the lab set SLURM_CONF themselves."""
+        return "ISTHMUS_SLURM_LAB", str(self.root)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Which Slurm is meant."""
+        return {"SLURM_CONF": str(self.conf)}
 
     @property
     def programs(self) -> Path:
