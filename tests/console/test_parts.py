@@ -290,7 +290,7 @@ def test_words() -> None:
     assert [shown_phase("Running", "Cancel"), shown_phase("Cancelled", "Cancel")] == ["Cancelling", "Cancelled"]
     assert [shown_phase("Pending", "Hold"), shown_phase("Running", "Hold")] == ["Held", "Running"]
     assert [number(0.123456), number(1234567), number(None), number(12.0)] == ["0.123", "1,234,567", "-", "12"]
-    assert [size(0), size(1536), size(3 * 2**30)] == ["0 B", "1.5 KiB", "3 GiB"]
+    assert [size(0), size(1000), size(1536), size(3 * 2**30)] == ["0 B", "1000 B", "1.5 KiB", "3 GiB"]
 
 
 def test_a_command_is_shown_as_one_would_type_it() -> None:

@@ -21,6 +21,8 @@ from isthmus.client.sync import Client
 from isthmus.client.transport import Transport
 from isthmus.errors import IsthmusError, Misconfigured
 
+from .tables import size
+
 _SKEW = 5.0
 _LITTLE = 1 << 30
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -99,7 +101,7 @@ def _own_cgroup() -> Path | None:
 def disk_check(folder: Path) -> Check:
     """Room where an instance on this machine keeps everything, unless it was told otherwise."""
     free = shutil.disk_usage(folder).free
-    told = f"{free / 2**30:.1f} GiB free in {folder}, the data folder of `isthmus up` on this machine"
+    told = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
     if free < _LITTLE:
         return Check("disk", "warn", told, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
     return Check("disk", "ok", told)
