@@ -327,7 +327,7 @@ async def test_what_can_be_done_with_a_job(api: RunningApi, person: Person) -> N
     await person.send(f"/jobs/physics/{name}/hold")
     assert "Held" in await person.see(f"/jobs/physics/{name}")
     await person.send("/jobs/physics/old/delete")
-    await person.see("/jobs/physics/old", 404)
+    assert 'href="/console/jobs">Look for it among all jobs</a>' in await person.see("/jobs/physics/old", 404)
     assert (await person.send("/jobs/physics/a/explode")).status_code == 404
 
 
