@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
 from isthmus._kit.ids import new_uid
+from isthmus._kit.interpreters import is_optimised
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes, parse_bytes, parse_cpus
 
 
@@ -58,6 +59,23 @@ def test_amounts_that_differ_are_written_differently() -> None:
     assert format_unequal_bytes(2**32, 2**33) == ("4Gi", "8Gi")
     assert format_unequal_bytes(2**32, 2**32 + 1) == ("4294967296B", "4294967297B")
     assert parse_bytes("4294967297B") == 2**32 + 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"CONFIG_ARGS": "'--prefix=/home/a/.pyenv/versions/3.12.1' '--enable-shared'"}, False),
+        ({"CONFIG_ARGS": "'--prefix=/home/a/.pyenv/versions/3.12.1' '--enable-optimizations' '--with-lto'"}, True),
+        ({"CONFIG_ARGS": "'--enable-shared' '--prefix=/usr' '--with-dtrace'", "PGO_PROF_USE_FLAG": ""}, None),
+        ({"CONFIG_ARGS": "'--prefix=/usr/local' '--enable-optimizations'", "Py_DEBUG": 1}, False),
+        ({"CONFIG_ARGS": "'--prefix=/opt/versions/tools/python'"}, None),
+        ({}, None),
+    ],
+)
+def test_how_an_interpreter_was_built_is_told_only_where_it_is_known(
+    variables: dict[str, object], told: bool | None
+) -> None:
+    assert is_optimised(variables) is told
 
 
 @given(st.integers(1, 10**7))
