@@ -24,8 +24,10 @@ class Place(LabPlace):
 
 @pytest.fixture(autouse=True)
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(numbers, "_NOTES", tmp_path / "notes")
-    return tmp_path / "notes"
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    monkeypatch.setattr(numbers, "_NOTES", folder)
+    return folder
 
 
 def free(root: Path) -> int:

@@ -20,8 +20,8 @@ from .layout import LabPlace
 
 NUMBERS = 250
 _LOCKS = Path("/run/lock")
-_NOTES = Path("/var/lib/isthmus-lab-numbers")
-"""Where a reboot, after which all labs are down, does not reach."""
+_NOTES = Path("/var/lib")
+"""Where a reboot, after which all labs are down, does not reach. One file for each lab, so that nothing is left."""
 
 
 @contextlib.contextmanager
@@ -56,7 +56,6 @@ def hold(place: LabPlace) -> None:
             f"Another program has port {taken[0]} of the lab in {place.root}; `ss -ltnp` shows which. End it, "
             "or make the lab anew after: isthmus lab down --erase --data DIR."
         )
-    _NOTES.mkdir(parents=True, exist_ok=True)
     _note(place).write_text(str(place.root))
 
 
@@ -73,7 +72,7 @@ def has_link(place: LabPlace) -> bool:
 
 
 def _note(place: LabPlace) -> Path:
-    return _NOTES / place.bridge
+    return _NOTES / f"isthmus-lab-{place.bridge}"
 
 
 def _holder(place: LabPlace) -> Path | None:
