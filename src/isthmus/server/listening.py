@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -116,6 +117,39 @@ class Listener(uvicorn.Server):
         return _Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
+class Joining:
+    """A transport on which all that is written in one turn of the loop leaves together.
+
+    The head of an answer and its body are written one after the other: apart, they would cost the network, and whoever
+    reads them, twice.
+    """
+
+    __slots__ = ("_loop", "_parts", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send, with what else there is to send."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Send what there is, and end."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._transport.write(b"".join(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _Connection(HttpToolsProtocol):
     """One connection. Who sends endless headers, or none, is let go: neither memory nor descriptors are theirs."""
 
@@ -125,7 +159,7 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, Joining(transport, self.loop)))
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
