@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from isthmus.server.listening import Joining
+from isthmus.server.listening import FEW, SMALL, Joining
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +43,17 @@ async def test_nothing_is_held_back_until_more_comes() -> None:
     joined.write(b"second")
     await asyncio.sleep(0)
     assert wire.sent == [b"first", b"second"]
+
+
+async def test_much_goes_at_once_and_in_order() -> None:
+    wire = Wire()
+    joined = Joining(wire, asyncio.get_running_loop())
+    joined.write(b"head")
+    joined.write(b"x" * (SMALL + 1))
+    assert wire.sent == [b"head", b"x" * (SMALL + 1)]
+    for _ in range(FEW):
+        joined.write(b"y")
+    assert wire.sent[2:] == [b"y" * FEW]
 
 
 async def test_closing_sends_what_there_is() -> None:

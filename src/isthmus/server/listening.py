@@ -26,6 +26,8 @@ PATIENCE = 30.0
 """Seconds a new connection may stay silent, and that a request may take to say what it wants."""
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request before its body: the parser itself would keep any number, of anybody."""
+SMALL, FEW = 16 * 1024, 8
+"""Bytes and number of pieces that may wait for each other, until the next turn of the loop."""
 REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 43\r\n\r\n"
     b"this address speaks HTTPS; write https://\r\n"
@@ -118,10 +120,10 @@ class Listener(uvicorn.Server):
 
 
 class Joining:
-    """A transport on which all that is written in one turn of the loop leaves together.
+    """A transport on which the few small things that are written in one turn of the loop leave together.
 
     The head of an answer and its body are written one after the other: apart, they would cost the network, and whoever
-    reads them, twice.
+    reads them, twice. Much goes at once: whoever sends it must feel that it is not read.
     """
 
     __slots__ = ("_loop", "_parts", "_transport")
@@ -132,9 +134,15 @@ class Joining:
 
     def write(self, data: bytes) -> None:
         """Send, with what else there is to send."""
-        if not self._parts:
-            self._loop.call_soon(self._flush)
+        if len(data) > SMALL:
+            self._flush()
+            self._transport.write(data)
+            return
         self._parts.append(data)
+        if len(self._parts) == 1:
+            self._loop.call_soon(self._flush)
+        elif len(self._parts) == FEW:
+            self._flush()
 
     def close(self) -> None:
         """Send what there is, and end."""
