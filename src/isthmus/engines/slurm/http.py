@@ -131,9 +131,11 @@ class HttpClient:
         self._seconds = seconds
         self._gate = asyncio.Semaphore(connections)
         self._idle: list[_Connection] = []
+        self._closed = False
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections; those under way go when they are answered."""
+        self._closed = True
         while self._idle:
             connection = self._idle.pop()
             connection.close()
@@ -167,7 +169,7 @@ class HttpClient:
         try:
             return await connection.ask(message)
         finally:
-            if connection.usable:
+            if connection.usable and not self._closed:
                 self._idle.append(connection)
             else:
                 connection.close()
