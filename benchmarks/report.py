@@ -6,9 +6,12 @@ import os
 import platform
 import re
 import sys
+import sysconfig
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from isthmus._kit.interpreters import is_optimised
 
 
 @dataclass
@@ -42,7 +45,8 @@ def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"Linux {platform.release()}, Python {platform.python_version()}"
+    built = " (built without optimisations)" if is_optimised(sysconfig.get_config_vars()) is False else ""
+    system = f"Linux {platform.release()}, Python {platform.python_version()}{built}"
     return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, {system}"
 
 

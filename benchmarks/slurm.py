@@ -35,7 +35,8 @@ from .reads import JOBS
 from .report import Figure, Section
 from .servers import Server, cpu_seconds, isthmus
 
-NODES, BURST, LOGS, READ_JOBS = 8, 500, 200, 1000
+NODES, BURST, BURSTS, LOGS, READ_JOBS = 8, 500, 5, 200, 1000
+WARM_UP = 30
 SITE = "bench"
 
 
@@ -48,10 +49,10 @@ def run(seconds: int) -> Section:
     )
     # To make a new inode, ext4 passes over every one that was freed in the last minutes: on disk, it would be measured
     # what was removed before.
-    with _lab("/dev/shm") as lab, isthmus() as server:
+    with _lab("/dev/shm") as lab, isthmus() as server, _closed(lab):
         _register(server, lab)
-        with _closed(lab):
-            _submissions(section, server, lab, max(30, seconds * 10))
+        _one_by_one(section, server, lab, max(30, seconds * 10))
+    _bursts(section)
     with _lab() as lab, isthmus() as server:
         _register(server, lab)
         _ends(section, server, max(20, seconds * 6))
@@ -131,12 +132,8 @@ class _Watch:
                 self.times[name] = arrived
 
 
-def _submissions(section: Section, server: Server, lab: SlurmLab, count: int) -> None:
+def _one_by_one(section: Section, server: Server, lab: SlurmLab, count: int) -> None:
     plain = sorted(_sbatch(lab) for _ in range(count))
-    begin = time.perf_counter()
-    for _ in range(BURST):
-        _sbatch(lab)
-    in_a_row = time.perf_counter() - begin
     watch = _Watch(server, lambda status: status.get("engineId"))
     ours = []
     with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}) as http:
@@ -157,17 +154,36 @@ def _submissions(section: Section, server: Server, lab: SlurmLab, count: int) ->
             mine / base <= 1.3,
         )
     )
-    took = asyncio.run(_burst(server, watch))
+
+
+def _bursts(section: Section) -> None:
+    """Several, each on a cluster of its own right after its baseline: this machine is never the same for long."""
+    found = sorted((_row_and_burst() for _ in range(BURSTS)), key=lambda times: times[0] / times[1])
+    ratios = [row / burst for row, burst in found]
+    row, burst = found[len(found) // 2]
     section.add(
         Figure(
-            f"a burst of {BURST} jobs, from the first sent to the last submitted",
-            f"{took:.2f} s, {BURST / took:.0f}/s",
-            f"{BURST} times `sbatch` {in_a_row:.2f} s, {BURST / in_a_row:.0f}/s",
-            in_a_row / took,
+            f"a burst of {BURST} jobs, from the first sent to the last submitted; the middle of {BURSTS}",
+            f"{burst:.2f} s, {BURST / burst:.0f}/s (ratios {ratios[0]:.1f} to {ratios[-1]:.1f})",
+            f"{BURST} times `sbatch` {row:.2f} s, {BURST / row:.0f}/s",
+            row / burst,
             "at least 3",
-            in_a_row / took >= 3,
+            row / burst >= 3,
         )
     )
+
+
+def _row_and_burst() -> tuple[float, float]:
+    """Seconds for `sbatch` commands in a row, and for as many jobs at once."""
+    with _lab("/dev/shm") as lab, isthmus() as server, _closed(lab):
+        _register(server, lab)
+        watch = _Watch(server, lambda status: status.get("engineId"))
+        asyncio.run(_burst(server, watch, [f"first-{number}" for number in range(WARM_UP)]))
+        begin = time.perf_counter()
+        for _ in range(BURST):
+            _sbatch(lab)
+        in_a_row = time.perf_counter() - begin
+        return in_a_row, asyncio.run(_burst(server, watch, [f"burst-{number}" for number in range(BURST)]))
 
 
 def _sbatch(lab: SlurmLab) -> float:
@@ -188,8 +204,8 @@ def _sbatch(lab: SlurmLab) -> float:
     return time.perf_counter() - begin
 
 
-async def _burst(server: Server, watch: _Watch) -> float:
-    names = [f"burst-{number}" for number in range(BURST)]
+async def _burst(server: Server, watch: _Watch, names: list[str]) -> float:
+    """Seconds from the first sent to the last submitted."""
     begin = time.time()
     await _create(server, names)
     await asyncio.to_thread(_until, lambda: all(name in watch.times for name in names))

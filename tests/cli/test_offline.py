@@ -102,6 +102,16 @@ def test_doctor_works_without_a_server(offline: Any) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize(("option", "hint"), [("", True), (" '--enable-optimizations'", False)])
+def test_a_slow_interpreter_is_hinted_at(option: str, hint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from isthmus.cli import checks
+
+    built = {"CONFIG_ARGS": f"'--prefix=/home/a/.pyenv/versions/3.12.1'{option}"}
+    monkeypatch.setattr(checks.sysconfig, "get_config_vars", lambda: built)
+    found = checks.python_check()
+    assert (found.result, "--enable-optimizations" in found.remedy) == ("ok", hint)
+
+
 def test_the_disk_is_that_of_an_instance_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from isthmus.cli import checks
 

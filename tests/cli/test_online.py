@@ -161,6 +161,26 @@ def test_a_tenant_that_is_not_there_is_told(isthmus: Any) -> None:
     assert "there are no jobs" in isthmus("jobs", "-n", "empty").stderr
 
 
+def test_a_name_that_is_not_there_is_told_with_what_to_do(isthmus: Any) -> None:
+    isthmus("tenants", "create", "namesakes")
+    isthmus("run", "-d", "--no-files", "--name", "mistyped-often", "--", "true")
+    for words in (["job"], ["logs"], ["cancel"], ["outputs"], ["top"], ["get", "job"], ["delete", "job"]):
+        done = isthmus(*words, "mystiped-often")
+        told = (
+            "there is no job mystiped-often in tenant default; did you mean mistyped-often? `isthmus jobs -n default`"
+        )
+        assert (done.returncode, told in done.stderr) == (3, True), (words, done.stderr)
+    done = isthmus("cancel", "mistyped", "nothing-like-it")
+    assert "there is no job mistyped in tenant default; did you mean mistyped-often?" in done.stderr, "a beginning does"
+    assert "there is no job nothing-like-it in tenant default; `isthmus jobs -n default` lists them" in done.stderr
+    told = isthmus("job", "mystiped-often", "-n", "namesakes").stderr
+    assert "there is no job mystiped-often in tenant namesakes; `isthmus jobs -n namesakes` lists them" in told
+    assert (
+        "there is no site locale; did you mean local? `isthmus sites` lists them" in isthmus("sites", "locale").stderr
+    )
+    assert "there is no device class cpus; did you mean cpu? `isthmus devices`" in isthmus("devices", "cpus").stderr
+
+
 def test_a_viewer_learns_which_role_it_takes(isthmus: Any, work: Path) -> None:
     isthmus("tenants", "create", "readers")
     token = isthmus("token", "create", "bob", "--role", "viewer", "-n", "readers").stdout.strip()

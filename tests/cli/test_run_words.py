@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from isthmus.cli import running
+from isthmus.cli import interrupting, running
 from isthmus.cli.app import COMMANDS, build, call
 from isthmus.cli.run_words import FLAGS, RunOptions, read_words
 
@@ -63,9 +63,9 @@ def test_both_know_the_same_options() -> None:
 
 def test_a_second_sigterm_does_not_interrupt_the_cancelling() -> None:
     """timeout(1) sends it twice: to the process, and to its group."""
-    before = signal.signal(signal.SIGTERM, running._terminated)
+    before = signal.signal(signal.SIGTERM, interrupting.terminated)
     try:
-        with pytest.raises(running._Terminated):
+        with pytest.raises(interrupting.Terminated):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
     finally:

@@ -1,4 +1,4 @@
-"""Why a job waits, in sentences; and what is said at its end."""
+"""Why a job waits, in sentences; what is said at its end; and which name was meant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.cli.naming import nearest
 from isthmus.cli.running import unusual_end
 from isthmus.cli.waiting import where, why_waiting
 
@@ -42,3 +43,18 @@ def test_python_without_a_number_is_explained() -> None:
     assert "write python3" in unusual_end(missing)
     missing["spec"]["command"] = ["pyton"]
     assert unusual_end(missing) == "", "the job's own output names the program already"
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "meant"),
+    [
+        ("trian", ["train", "other"], "train"),
+        ("train", ["train-x7k2p", "other"], "train-x7k2p"),
+        ("trains", ["train", "trainz"], None),
+        ("train", ["train-a", "train-b"], None),
+        ("zzz", ["train"], None),
+        ("train", [], None),
+    ],
+)
+def test_a_name_is_proposed_only_without_doubt(name: str, names: list[str], meant: str | None) -> None:
+    assert nearest(name, names) == meant

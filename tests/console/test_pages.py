@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from isthmus.resources.kinds import EVENT, EXPERIMENT, TOKEN
+from isthmus.resources.kinds import EVENT, EXPERIMENT, SITE, TOKEN
 from isthmus.resources.trees import Tree, TreeFile
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key
@@ -159,6 +159,20 @@ async def test_viewers_are_offered_no_deeds(api: RunningApi) -> None:
     assert (await viewer.send("/jobs/physics/a/cancel")).status_code == 403
     assert "You may look, but not submit" in await viewer.see("/submit")
     await viewer.http.aclose()
+
+
+async def test_what_a_site_has_is_counted_in_one_way(api: RunningApi, person: Person) -> None:
+    capacity = {"cpus": 4, "memoryBytes": 2**30, "devices": {"akida": 2}}
+    status = {"phase": "Ready", "capacity": capacity, "others": {"cpus": 1}}
+    obj = {"metadata": {"name": "here"}, "spec": {"driver": "local", "local": {}}, "status": status}
+    await api.context.store.create(SITE, validate(SITE, obj))
+    resources = {"cpus": 2, "memory": "256Mi", "devices": [{"class": "akida"}]}
+    await api.create_job("a", {"command": ["true"], "resources": resources}, phase="Running", site="here")
+    for path in ("/", "/sites", "/sites/here"):
+        text = await person.see(path)
+        free = ["1 of 4 free", "768 MiB of 1 GiB free", "1 of 2 free"]
+        assert re.findall(r"<span>([^<]* of [^<]*)</span>", text) == free, path
+        assert "1 CPU is taken by work that is not ours" in text, path
 
 
 async def test_hostile_words_stay_words(api: RunningApi, person: Person) -> None:
@@ -313,7 +327,7 @@ async def test_what_can_be_done_with_a_job(api: RunningApi, person: Person) -> N
     await person.send(f"/jobs/physics/{name}/hold")
     assert "Held" in await person.see(f"/jobs/physics/{name}")
     await person.send("/jobs/physics/old/delete")
-    await person.see("/jobs/physics/old", 404)
+    assert 'href="/console/jobs">Look for it among all jobs</a>' in await person.see("/jobs/physics/old", 404)
     assert (await person.send("/jobs/physics/a/explode")).status_code == 404
 
 

@@ -272,19 +272,25 @@ def test_names_in_the_scatter_do_not_cover_each_other() -> None:
 def test_room_is_what_jobs_leave() -> None:
     site = {
         "metadata": {"name": "x"},
-        "status": {"capacity": {"cpus": 8, "memoryBytes": 2**33, "devices": {"akida": 2}}},
+        "status": {
+            "capacity": {"cpus": 8, "memoryBytes": 2**33, "devices": {"akida": 3, "cpu": 8, "gpu": 1}},
+            "others": {"cpus": 1.5, "memoryBytes": 2**30, "devices": {"gpu": 2}},
+        },
     }
     wants = {"resources": {"cpus": "500m", "tasks": 2, "memory": "1Gi", "devices": [{"class": "akida"}]}}
     rows = [row_of(job(0, site="x", phase="Running", spec=wants))]
     room = room_at([site], rows)[0]
-    assert (room.taken.cpus, room.taken.memory, room.devices) == (1.0, 2**31, [("akida", 0, 2)])
+    assert (room.cpus, room.memory) == ((5.5, 8), (5 * 2**30, 2**33)), "free, and all there are"
+    assert room.devices == {"akida": (1, 3), "cpu": (5, 8), "gpu": (0, 1)}, "whole ones, and never less than none"
+    silent = room_at([{"metadata": {"name": "x"}}], rows)[0]
+    assert (silent.cpus, silent.memory, silent.devices) == ((0, 0), (0, 0), {})
 
 
 def test_words() -> None:
     assert [shown_phase("Running", "Cancel"), shown_phase("Cancelled", "Cancel")] == ["Cancelling", "Cancelled"]
     assert [shown_phase("Pending", "Hold"), shown_phase("Running", "Hold")] == ["Held", "Running"]
     assert [number(0.123456), number(1234567), number(None), number(12.0)] == ["0.123", "1,234,567", "-", "12"]
-    assert [size(0), size(1536), size(3 * 2**30)] == ["0 B", "1.5 KiB", "3 GiB"]
+    assert [size(0), size(1000), size(1536), size(3 * 2**30)] == ["0 B", "1000 B", "1.5 KiB", "3 GiB"]
 
 
 def test_a_command_is_shown_as_one_would_type_it() -> None:

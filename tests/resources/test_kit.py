@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
 from isthmus._kit.ids import new_uid
-from isthmus._kit.quantities import format_cpus, parse_bytes, parse_cpus
+from isthmus._kit.interpreters import is_optimised
+from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes, parse_bytes, parse_cpus
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,38 @@ def test_a_duration_survives_being_written_and_read(seconds: int) -> None:
 @pytest.mark.parametrize(("text", "count"), [("512", 512), ("4Gi", 2**32), ("2G", 2 * 10**9), ("1.5Ki", 1536)])
 def test_memory(text: str, count: int) -> None:
     assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (15, "15"), (1000, "1000"), (1023, "1023"), (1536, "1.5Ki"), (1_298_137, "1.24Mi"), (2**30, "1Gi"),
+     (1023 * 2**20, "0.999Gi"), (999.7 * 2**20, "0.976Gi"), (22_752_000_000, "21.2Gi"), (345.6 * 2**40, "346Ti")],
+)  # fmt: skip
+def test_people_read_three_digits_of_a_size(count: float, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+def test_amounts_that_differ_are_written_differently() -> None:
+    assert format_unequal_bytes(2**32, 2**33) == ("4Gi", "8Gi")
+    assert format_unequal_bytes(2**32, 2**32 + 1) == ("4294967296B", "4294967297B")
+    assert parse_bytes("4294967297B") == 2**32 + 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"CONFIG_ARGS": "'--prefix=/home/a/.pyenv/versions/3.12.1' '--enable-shared'"}, False),
+        ({"CONFIG_ARGS": "'--prefix=/home/a/.pyenv/versions/3.12.1' '--enable-optimizations' '--with-lto'"}, True),
+        ({"CONFIG_ARGS": "'--enable-shared' '--prefix=/usr' '--with-dtrace'", "PGO_PROF_USE_FLAG": ""}, None),
+        ({"CONFIG_ARGS": "'--prefix=/usr/local' '--enable-optimizations'", "Py_DEBUG": 1}, False),
+        ({"CONFIG_ARGS": "'--prefix=/opt/versions/tools/python'"}, None),
+        ({}, None),
+    ],
+)
+def test_how_an_interpreter_was_built_is_told_only_where_it_is_known(
+    variables: dict[str, object], told: bool | None
+) -> None:
+    assert is_optimised(variables) is told
 
 
 @given(st.integers(1, 10**7))

@@ -93,9 +93,31 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_used() -> None:
     async with serving(serve) as client:
         for _ in range(3):
             assert (await client.ask("GET", "/", {})).status == 200
-            while client._idle and not client._idle[0][0].at_eof():
+            while client._idle and not client._idle[0].lost.done():
                 await asyncio.sleep(0.01)
     assert made == 3
+
+
+async def test_a_connection_that_is_answered_after_the_end_is_not_kept() -> None:
+    asked, answer, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        asked.set()
+        await answer.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert await reader.read() == b""
+        gone.set()
+        writer.close()
+
+    async with serving(serve) as client:
+        asking = asyncio.create_task(client.ask("GET", "/", {}))
+        await asked.wait()
+        await client.close()
+        answer.set()
+        assert await asking == Answer(200, b"")
+        async with asyncio.timeout(30):
+            await gone.wait()
 
 
 async def test_what_is_cut_or_not_answered_is_no_answer() -> None:

@@ -36,14 +36,27 @@ def parse_cpus(text: str | int | float) -> int:
     return int(number if match[2] else number * 1000)
 
 
+def scaled_bytes(count: float) -> tuple[str, str]:
+    """`1268000` becomes `1.21` and `Mi`: as many digits as people read. Below 1024 every byte counts."""
+    size = float(count)
+    if abs(size) < 1024:
+        return f"{size:.4g}", ""
+    for unit in ("Ki", "Mi", "Gi", "Ti"):
+        size /= 1024
+        if abs(size) < 999.5:  # above, three digits would not be enough
+            return f"{size:.3g}", unit
+    return f"{size / 1024:.3g}", "Pi"
+
+
 def format_bytes(count: float) -> str:
     """`1536` becomes `1.5Ki`."""
-    size = float(count)
-    for unit in ("", "Ki", "Mi", "Gi", "Ti"):
-        if abs(size) < 1024:
-            return f"{size:.4g}{unit}"
-        size /= 1024
-    return f"{size:.4g}Pi"
+    return "".join(scaled_bytes(count))
+
+
+def format_unequal_bytes(one: int, other: int) -> tuple[str, str]:
+    """Two amounts that are compared, so that one sees the difference."""
+    shown = format_bytes(one), format_bytes(other)
+    return shown if shown[0] != shown[1] else (f"{one}B", f"{other}B")
 
 
 def format_cpus(milli: int) -> str:

@@ -7,8 +7,9 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from isthmus._kit.quantities import format_bytes
 from isthmus.client.requests import Object
+
+from .tables import size
 
 _PLACES = ("device", "site", "image")
 
@@ -68,7 +69,7 @@ def shorter(text: str) -> str:
 def amount(value: float, unit: str) -> str:
     """A number with its unit."""
     if unit == "B":
-        return f"{format_bytes(value)}B"
+        return size(value)
     return f"{value:.4g}{' ' if unit else ''}{unit}"
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
     from isthmus.lab.layout import LabStatus
     from isthmus.lab.slurm.cluster import SlurmLab
+    from isthmus.lab.slurm.layout import LabSettings
 
 app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
 
@@ -71,23 +72,22 @@ def up(
     if slurm is None and not kubernetes:
         raise Invalid("say what to start, such as --slurm 4 for a Slurm cluster of four nodes, or --kubernetes")
     if slurm is not None:
-        _up_slurm(slurm, (accounting, energy, release), name or "lab", data, url, token)
+        from isthmus.lab.slurm.layout import LabSettings
+
+        wished = LabSettings(accounting=accounting, energy=energy, release=release)
+        _up_slurm(slurm, wished, name or "lab", data, url, token)
     if kubernetes:
         chosen = name if name and slurm is None else "lab-kubernetes"
         _up_kubernetes(nodes, binaries, kubeconfig, image, chosen, data, url, token)
 
 
-def _up_slurm(
-    slurm: int, wishes: tuple[bool, bool, str], name: str, data: Path, url: str | None, token: str | None
-) -> None:
-    from isthmus.lab.slurm.layout import LabSettings
+def _up_slurm(slurm: int, wished: LabSettings, name: str, data: Path, url: str | None, token: str | None) -> None:
     from isthmus.lab.slurm.registering import manifests
 
     lab = _slurm(data)
-    accounting, energy, release = wishes
-    wanted = LabSettings(accounting=accounting, energy=energy, release=release)
     begin = time.monotonic()
-    lab.up(slurm, wanted if any(wishes) or not lab.place.exists else None)
+    # Who wishes for nothing takes a lab that exists as it is.
+    lab.up(slurm, None if lab.place.exists and wished == type(wished)() else wished)
     say(f"Slurm is up with {len(lab.status().nodes)} nodes after {time.monotonic() - begin:.1f} s")
     known = _register(manifests(lab.place, name), name, url, token)
     sys.stdout.write(

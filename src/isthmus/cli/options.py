@@ -80,9 +80,9 @@ def remember(said: Globals) -> None:
 
 def client_for(url: str | None = None, token: str | None = None, namespace: str | None = None) -> Client:
     """The client that the options lead to."""
-    from isthmus.client.sync import Client
+    from .naming import NamingClient
 
-    return Client(url or _said.url, token or _said.token, namespace or _said.namespace)
+    return NamingClient(url or _said.url, token or _said.token, namespace or _said.namespace)
 
 
 def said_before() -> Globals:

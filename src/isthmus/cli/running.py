@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType
 
 from isthmus.client.following import LogCursor, WatchCursor
 from isthmus.client.handles import exit_code_of
@@ -21,6 +20,7 @@ from isthmus.client.sync import HERE, Client, JobHandle
 from isthmus.errors import Forbidden, Invalid, NotFound
 
 from .failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
+from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions
 from .waiting import ANY_SITE, in_background, tell_where, where
 
@@ -221,20 +221,21 @@ class _Run:
 
     def follow(self) -> int:
         """Until the end; answers the exit code."""
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, terminated)
+        with noted() as signals:
+            self._start()
+            while not self._done.wait(GLANCE):
+                if signals and self._interrupted(by_term=signals.pop(0) == signal.SIGTERM):
+                    return INTERRUPTED if self._cancelled else 0
+        return self._end()
+
+    def _start(self) -> None:
         for cursor, descriptor in zip(self._cursors, (1, 2), strict=False):
             threading.Thread(target=self._copy, args=(cursor, descriptor), daemon=True).start()
         in_background(self._client, self._job.namespace, self._job.name, self._wants_to_know)
         if ANY_SITE in self._options.site and not self._options.quiet:
             words = (self._client, self._job.namespace, self._job.name, self._placed)
             threading.Thread(target=tell_where, args=words, daemon=True).start()
-        while not self._done.is_set():
-            try:
-                self._done.wait()
-            except KeyboardInterrupt as interrupt:
-                if self._interrupted(by_term=isinstance(interrupt, _Terminated)):
-                    return INTERRUPTED if self._cancelled else 0
-        return self._end()
 
     def _copy(self, cursor: LogCursor, descriptor: int) -> None:
         try:
@@ -263,15 +264,15 @@ class _Run:
             say(f"leaving; job {self._job.name} may need a moment more to end")
             return True
         self._may_write.clear()  # not into the line of the question
-        choice = "c" if by_term else ask_detach_or_cancel(self._job.name)
-        if choice == "d":
-            say(f"detached; follow it with `isthmus logs -f {self._job.name}`")
-            return True
-        if choice == "c":
-            self._cancelled += 1
-            self._job.cancel()
-            signal.signal(signal.SIGTERM, _terminated)
-            say(f"cancelling job {self._job.name}; Ctrl-C once more leaves without waiting")
+        with raised():
+            choice = "c" if by_term else ask_detach_or_cancel(self._job.name)
+            if choice == "d":
+                say(f"detached; follow it with `isthmus logs -f {self._job.name}`")
+                return True
+            if choice == "c":
+                self._cancelled += 1
+                self._job.cancel()
+                say(f"cancelling job {self._job.name}; Ctrl-C once more leaves without waiting")
         self._may_write.set()
         return False
 
@@ -303,7 +304,7 @@ class _Array:
 
     def follow(self) -> int:
         """Until the end; answers the exit code."""
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, terminated)
         cancelled = False
         while True:
             try:
@@ -312,13 +313,13 @@ class _Array:
             except KeyboardInterrupt as interrupt:
                 if cancelled:
                     return INTERRUPTED
-                choice = "c" if isinstance(interrupt, _Terminated) else ask_detach_or_cancel(self._job.name)
+                choice = "c" if isinstance(interrupt, Terminated) else ask_detach_or_cancel(self._job.name)
                 if choice == "d":
                     return 0
                 if choice == "c":
                     cancelled = True
                     self._job.cancel()
-                    signal.signal(signal.SIGTERM, _terminated)
+                    signal.signal(signal.SIGTERM, terminated)
 
     def _watch(self) -> None:
         said = ""
@@ -332,30 +333,6 @@ class _Array:
             said = line
             if self._job.finished:
                 return
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: as Ctrl-C, but nobody is there to be asked."""
-
-
-def _terminated(_number: int, _frame: FrameType | None) -> None:
-    # timeout(1) sends it twice, to the process and to its group: the second must not interrupt the cancelling. One that
-    # comes later leaves without waiting for the end.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    raise _Terminated
-
-
-def ask_detach_or_cancel(name: str) -> str:
-    """`d`, `c`, or empty to go on. Without a terminal: cancel. A second Ctrl-C: cancel."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return "c"
-    try:
-        sys.stderr.write(f"\nisthmus: job {name} is still there. [d]etach, [c]ancel, or Enter to go on? ")
-        sys.stderr.flush()
-        return sys.stdin.readline().strip().lower()[:1]
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return "c"
 
 
 def finish(client: Client, job: JobHandle, options: RunOptions) -> int:

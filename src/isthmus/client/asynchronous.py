@@ -21,11 +21,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from isthmus import errors
-
 from .async_transport import AsyncTransport
 from .flows import Extract, Flow, Open, Pause, Read, Step, Work
-from .following import Feed, Item, finish
+from .following import FAILURES, Feed, Item, Walk, finish
 from .handles import JobOperations
 from .kubeconfigs import Access
 from .operations import Operations
@@ -59,22 +57,16 @@ class AsyncClient(Operations["AsyncJobHandle"]):
             return await anext(found)
 
     async def _feed(self, feed: Feed[T]) -> AsyncGenerator[T, None]:
-        steps = _Steps(self._transport)
+        steps, walk = _Steps(self._transport), Walk(feed)
         try:
-            step = next(feed)
-            while True:
+            while (step := walk.next()) is not None:
                 if isinstance(step, Item):
                     yield step.value
-                    step = next(feed)
                     continue
                 try:
-                    answer = await steps.take(step)
-                except (errors.IsthmusError, TimeoutError) as error:
-                    step = feed.throw(error)
-                else:
-                    step = feed.send(answer)
-        except StopIteration:
-            return
+                    walk.answered(await steps.take(step))
+                except FAILURES as error:
+                    walk.failed(error)
         finally:
             await steps.close()
 

@@ -33,6 +33,34 @@ class Item(NamedTuple, Generic[T]):
 
 
 Feed = Generator[Step | Item[T], Any, None]
+FAILURES = (errors.IsthmusError, TimeoutError)
+"""What a feed is told of when a step fails; anything else is a fault, and ends it."""
+
+
+class Walk(Generic[T]):
+    """The way along a feed: asked for what comes next, told how each step went."""
+
+    def __init__(self, feed: Feed[T]) -> None:
+        self._feed = feed
+        self._answer: Any = None
+        self._error: Exception | None = None
+
+    def next(self) -> Step | Item[T] | None:
+        """A step to take, an item, or None at the end."""
+        answer, error = self._answer, self._error
+        self._answer = self._error = None
+        try:
+            return self._feed.send(answer) if error is None else self._feed.throw(error)
+        except StopIteration:
+            return None
+
+    def answered(self, answer: Any) -> None:
+        """What the step came to; the feed learns it when it is asked on."""
+        self._answer = answer
+
+    def failed(self, error: Exception) -> None:
+        """It came to nothing."""
+        self._error = error
 
 
 class LogCursor:
@@ -257,22 +285,17 @@ def _ended(work: Mapping[str, Any]) -> bool:
 
 def _until(feed: Feed[T], wanted: Callable[[T], Object | None]) -> Flow[Object | None]:
     """Go along a feed, up to the first item of which `wanted` makes something."""
-    try:
-        step = next(feed)
-        while True:
-            if isinstance(step, Item):
-                if (found := wanted(step.value)) is not None:
-                    return found
-                step = next(feed)
-                continue
-            try:
-                answer = yield step
-            except (errors.IsthmusError, TimeoutError) as error:
-                step = feed.throw(error)
-            else:
-                step = feed.send(answer)
-    except StopIteration:
-        return None
+    walk = Walk(feed)
+    while (step := walk.next()) is not None:
+        if isinstance(step, Item):
+            if (found := wanted(step.value)) is not None:
+                return found
+            continue
+        try:
+            walk.answered((yield step))
+        except FAILURES as error:
+            walk.failed(error)
+    return None
 
 
 class Lines:

@@ -17,11 +17,9 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any, Self, TypeVar, cast
 
-from isthmus import errors
-
 from .answers import read
 from .flows import Extract, Flow, Open, Pause, Read, Step, Work
-from .following import Feed, Item, finish
+from .following import FAILURES, Feed, Item, Walk, finish
 from .handles import JobOperations
 from .kubeconfigs import Access
 from .operations import HERE, Operations
@@ -57,22 +55,16 @@ class Client(Operations["JobHandle"]):
         return next(self._feed(finish(flow)))
 
     def _feed(self, feed: Feed[T]) -> Iterator[T]:
-        steps = _Steps(self._transport)
+        steps, walk = _Steps(self._transport), Walk(feed)
         try:
-            step = next(feed)
-            while True:
+            while (step := walk.next()) is not None:
                 if isinstance(step, Item):
                     yield step.value
-                    step = next(feed)
                     continue
                 try:
-                    answer = steps.take(step)
-                except (errors.IsthmusError, TimeoutError) as error:
-                    step = feed.throw(error)
-                else:
-                    step = feed.send(answer)
-        except StopIteration:
-            return
+                    walk.answered(steps.take(step))
+                except FAILURES as error:
+                    walk.failed(error)
         finally:
             steps.close()
 

@@ -40,6 +40,7 @@ _TITLES = {
     422: "That cannot be done",
     503: "Not reachable just now",
 }
+_LISTS = ("jobs", "experiments", "sites", "tenants")
 
 
 class Console:
@@ -120,7 +121,9 @@ class Console:
         status = status_of(error)
         code = int(status["code"])
         title = _TITLES.get(code, "Something went wrong")
-        values = {"title": title, "message": status.get("message", ""), "code": code}
+        section = visit.request.url.path.removeprefix(f"{BASE}/").partition("/")[0]
+        among = section if code == 404 and section in _LISTS else ""
+        values = {"title": title, "message": status.get("message", ""), "code": code, "among": among}
         try:
             return render(visit, "error.html", code, **values)
         except Unauthenticated:

@@ -1,15 +1,20 @@
-"""How much of each site is taken: its inventory against the jobs that hold room there. Pure; sums only, no names."""
+"""How much of each site is free: its inventory without what jobs hold, ours and others'. Pure; sums only, no names.
+
+Everything is counted in one way: how much is free, and how much there is.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 
 from .index import Row
+
+_CPU_CLASS = "cpu"
 
 
 @dataclass(slots=True)
@@ -20,6 +25,13 @@ class Taken:
     cpus: float = 0.0
     memory: int = 0
     devices: Counter[str] = field(default_factory=Counter)
+
+
+class Part(NamedTuple):
+    """CPUs, bytes of memory or devices of one class."""
+
+    free: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +47,39 @@ class Room:
         return str(self.site["metadata"]["name"])
 
     @property
-    def cpus(self) -> float:
-        """All of them."""
-        return float((self.site.get("status") or {}).get("capacity", {}).get("cpus") or 0)
+    def cpus(self) -> Part:
+        """Of all its nodes."""
+        return _part(self._told("capacity").get("cpus"), self.taken.cpus, self.others)
 
     @property
-    def memory(self) -> int:
-        """Bytes."""
-        return int((self.site.get("status") or {}).get("capacity", {}).get("memoryBytes") or 0)
+    def others(self) -> float:
+        """CPUs that work holds which is not ours, as far as the site tells."""
+        return float(self._told("others").get("cpus") or 0)
 
     @property
-    def devices(self) -> list[tuple[str, int, int]]:
-        """Class, how many are free, how many there are."""
-        there = (self.site.get("status") or {}).get("capacity", {}).get("devices") or {}
-        return [(name, max(0, count - self.taken.devices[name]), count) for name, count in sorted(there.items())]
+    def memory(self) -> Part:
+        """In bytes."""
+        return _part(
+            self._told("capacity").get("memoryBytes"), self.taken.memory, self._told("others").get("memoryBytes")
+        )
+
+    @property
+    def devices(self) -> dict[str, Part]:
+        """Of each class. Those of the class cpu are the site's CPUs once more: what takes a CPU takes one of them."""
+        there, others = self._told("capacity").get("devices") or {}, self._told("others").get("devices") or {}
+        found = {
+            name: _part(count, self.taken.devices[name], others.get(name)) for name, count in sorted(there.items())
+        }
+        if cores := found.get(_CPU_CLASS):
+            found[_CPU_CLASS] = cores._replace(free=min(cores.free, int(self.cpus.free)))
+        return found
+
+    def _told(self, what: str) -> Mapping[str, Any]:
+        return (self.site.get("status") or {}).get(what) or {}
+
+
+def _part(total: float | None, ours: float, others: float | None) -> Part:
+    return Part(max(0, (total or 0) - ours - (others or 0)), total or 0)
 
 
 def room_at(sites: Sequence[Mapping[str, Any]], active: Iterable[Row]) -> list[Room]:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.durations import format_duration
+from isthmus._kit.quantities import scaled_bytes
 from isthmus.resources.states import JOB_PHASES, SITE_PHASES, JobPhase, SitePhase
 
 from .visits import BASE
@@ -140,11 +141,7 @@ def size(count: Any) -> str:
     """Bytes as people say them."""
     if not isinstance(count, int | float):
         return ""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"
+    return "{} {}B".format(*scaled_bytes(count))
 
 
 def _duration(seconds: float) -> str:

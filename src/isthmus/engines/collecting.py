@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus._kit.quantities import format_bytes
 from isthmus.errors import Invalid
 from isthmus.resources.trees import check_link
 
@@ -151,7 +152,9 @@ async def collect(work: Path, owner: int, patterns: Sequence[str], sink: FileSin
                 continue
             try:
                 if info.st_size > left:
-                    skipped.append(f"{match.path} was not kept: with it the run's outputs exceed {limit} bytes.")
+                    skipped.append(
+                        f"{match.path} was not kept: with it the run's outputs exceed {format_bytes(limit)}B."
+                    )
                     continue
                 # By descriptor: the file that was looked at, whatever its name stands for by now.
                 await sink.add(match.path, fd, info.st_mode & 0o777)

@@ -40,6 +40,7 @@ from .profiling import ProfileKeeper
 from .recording import Recorder
 from .reporting import reported_values
 from .runs import run_of
+from .typed import Typed
 from .writing import Writer
 
 
@@ -68,6 +69,7 @@ class JobReconciler:
         self._arrays = ArrayKeeper(jobs, index, self._writer, recorder)
         self._queues = EngineQueues(jobs, engines)
         self._inputs = Inputs(jobs, blobs)
+        self._typed = Typed()
 
     async def reconcile(self, key: Key) -> Result:
         """One step for one job."""
@@ -243,7 +245,7 @@ class JobReconciler:
         try:
             run = run_of(
                 job,
-                Tenant.model_validate(tenant.obj) if tenant else None,
+                self._typed.of(Tenant, tenant) if tenant else None,
                 after=queued.after if queued else (),
                 array=parent.spec.array if parent else None,
             )

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar, cast
 
 from isthmus._kit.clock import utcnow
 from isthmus._kit.crashpoints import reach
@@ -22,7 +21,6 @@ from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
 from isthmus.metrics import JOBS_WAITING, PLACEMENT_SECONDS
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import RUN_FINALIZER, Job
-from isthmus.resources.meta import Resource
 from isthmus.resources.plans import PlanStatus
 from isthmus.resources.sites import Site
 from isthmus.resources.states import JobPhase
@@ -31,7 +29,7 @@ from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.scheduling.placement import Assignment, Budgets, Plan, SiteView, Verdict, plan
 from isthmus.scheduling.planning.ways import Tariff
-from isthmus.store.base import Key, Record, Store
+from isthmus.store.base import Record, Store
 
 from . import lifecycle
 from .engine_room import EngineRoom
@@ -39,11 +37,11 @@ from .job_index import JobIndex
 from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news
 from .recording import Recorder
 from .surveying import Ground, site_view, tariff_of
+from .typed import Typed
 from .writing import Writer
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R", bound=Resource)
 CALM = 0.3
 """Seconds without a placement before it is told why jobs wait."""
 TOLD_AT_ONCE = 100
@@ -76,7 +74,7 @@ class Placer:
         self._writer = Writer(store, leadership, jobs)
         self._wake, self._now = wake, now
         self._pause = 0.0
-        self._read: dict[Key, tuple[Record, Resource]] = {}
+        self._typed = Typed()
 
     async def run(self) -> None:
         """Place until cancelled."""
@@ -218,14 +216,8 @@ class Placer:
         return self._jobs.get(key) if key else None
 
     def _site_views(self) -> list[SiteView]:
-        sites = sorted((self._typed(Site, record) for record in self._sites.all()), key=lambda site: site.name)
+        sites = sorted((self._typed.of(Site, record) for record in self._sites.all()), key=lambda site: site.name)
         return [self._view(site) for site in sites]
-
-    def _typed(self, model: type[R], record: Record) -> R:
-        """An object that is looked at in every pass, and seldom changes: read once."""
-        if (known := self._read.get(record.key)) is None or known[0] is not record:
-            known = self._read[record.key] = (record, model.model_validate(record.obj))
-        return cast(R, known[1])
 
     def _view(self, site: Site) -> SiteView:
         engine = self._engines.find(site.name)
@@ -235,8 +227,8 @@ class Placer:
         """Prices, looked up only for jobs whose deadlines make them matter."""
         if not self._planner.is_needed:
             return {}
-        classes = {record.key.name: self._typed(DeviceClass, record) for record in self._classes.all()}
-        return {record.key.name: tariff_of(self._typed(Site, record), classes) for record in self._sites.all()}
+        classes = {record.key.name: self._typed.of(DeviceClass, record) for record in self._classes.all()}
+        return {record.key.name: tariff_of(self._typed.of(Site, record), classes) for record in self._sites.all()}
 
     def _tenant_specs(self) -> dict[str, TenantSpec]:
-        return {record.key.name: self._typed(Tenant, record).spec for record in self._tenants.all()}
+        return {record.key.name: self._typed.of(Tenant, record).spec for record in self._tenants.all()}

@@ -1,8 +1,8 @@
 """Events for people: what happened to an object, as `kubectl describe` and `isthmus job` show it.
 
-Events are courtesy, not state: they are gathered for a moment and written together, so that they stand in nobody's way,
-and when there are too many (ten thousand trivial jobs would make thirty thousand events) the ordinary ones are left out
-and counted. They are removed after an hour.
+Events are courtesy, not state: they are written together when for a moment nothing more happens, so that they stand in
+nobody's way, and when there are too many (ten thousand trivial jobs would make thirty thousand events) the ordinary
+ones are left out and counted. They are removed after an hour.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ log = logging.getLogger(__name__)
 RATE, BURST = 20.0, 200.0
 """Ordinary events per second in the long run, and at once."""
 KEPT_FOR = timedelta(hours=1)
-GATHERED_FOR = 0.1
-"""Seconds from the first of some events to their writing."""
+CALM = 0.1
+"""Seconds in which nothing more is said, before what was said is written."""
+PATIENCE = 2.0
+"""Seconds after which it is written although there is more and more to say."""
 TOGETHER = 50
 
 
@@ -41,9 +43,11 @@ class Recorder:
         self._store, self._tenants = store, tenants
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=2000)
         self._tokens, self._filled = BURST, time.monotonic()
+        self._said = time.monotonic()
 
     def say(self, about: Resource, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell what happened to an object."""
+        self._said = time.monotonic()
         if (not warning and not self._allowed()) or self._queue.full():
             EVENTS_DROPPED.inc()
             return
@@ -81,11 +85,19 @@ class Recorder:
     async def _write(self) -> None:
         while True:
             events = [await self._queue.get()]
-            await asyncio.sleep(GATHERED_FOR)
-            while not self._queue.empty() and len(events) < TOGETHER:
+            await self._calm()
+            while not self._queue.empty():
                 events.append(self._queue.get_nowait())
-            wanted = [event for event in events if self._is_heard(event["metadata"]["namespace"])]
-            await asyncio.gather(*(self._write_one(event) for event in wanted))
+            for start in range(0, len(events), TOGETHER):
+                some = events[start : start + TOGETHER]
+                wanted = [event for event in some if self._is_heard(event["metadata"]["namespace"])]
+                await asyncio.gather(*(self._write_one(event) for event in wanted))
+
+    async def _calm(self) -> None:
+        first, left = time.monotonic(), CALM
+        while left > 0:
+            await asyncio.sleep(left)
+            left = until_written(first, self._said, time.monotonic())
 
     async def _write_one(self, event: dict[str, Any]) -> None:
         try:
@@ -127,3 +139,8 @@ class Recorder:
             return False
         self._tokens -= 1
         return True
+
+
+def until_written(first: float, latest: float, now: float) -> float:
+    """Seconds until events are written, the first and the latest of which were said at these moments."""
+    return min(latest + CALM, first + PATIENCE) - now

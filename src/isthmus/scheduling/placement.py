@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from isthmus._kit.quantities import format_bytes, format_cpus
+from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import Quota, TenantSpec
 
@@ -159,7 +159,8 @@ def _too_small(name: str, wanted: Room, there: Room, whose: str = "it") -> str:
     if name == "cpus":
         return f"{whose} has {format_cpus(there.milli_cpus)} cpus, the job asks for {format_cpus(wanted.milli_cpus)}"
     if name == "memory":
-        return f"{whose} has {format_bytes(there.memory)} of memory, the job asks for {format_bytes(wanted.memory)}"
+        have, asked = format_unequal_bytes(there.memory, wanted.memory)
+        return f"{whose} has {have} of memory, the job asks for {asked}"
     count = there.of(name)
     return f"it has {count or 'no'} {name}" + (f", the job asks for {wanted.of(name)}" if count else "")
 

@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -25,6 +26,8 @@ PATIENCE = 30.0
 """Seconds a new connection may stay silent, and that a request may take to say what it wants."""
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request before its body: the parser itself would keep any number, of anybody."""
+SMALL, FEW = 16 * 1024, 8
+"""Bytes and number of pieces that may wait for each other, until the next turn of the loop."""
 REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 43\r\n\r\n"
     b"this address speaks HTTPS; write https://\r\n"
@@ -116,6 +119,45 @@ class Listener(uvicorn.Server):
         return _Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
+class Joining:
+    """A transport on which the few small things that are written in one turn of the loop leave together.
+
+    The head of an answer and its body are written one after the other: apart, they would cost the network, and whoever
+    reads them, twice. Much goes at once: whoever sends it must feel that it is not read.
+    """
+
+    __slots__ = ("_loop", "_parts", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send, with what else there is to send."""
+        if len(data) > SMALL:
+            self._flush()
+            self._transport.write(data)
+            return
+        self._parts.append(data)
+        if len(self._parts) == 1:
+            self._loop.call_soon(self._flush)
+        elif len(self._parts) == FEW:
+            self._flush()
+
+    def close(self) -> None:
+        """Send what there is, and end."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._transport.write(b"".join(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _Connection(HttpToolsProtocol):
     """One connection. Who sends endless headers, or none, is let go: neither memory nor descriptors are theirs."""
 
@@ -125,7 +167,7 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, Joining(transport, self.loop)))
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from starlette.responses import Response
 
@@ -17,10 +18,9 @@ async def sites(visit: Visit) -> Response:
     found, classes = await asyncio.gather(visit.asker.get(f"{GROUP}/sites"), visit.asker.get(f"{GROUP}/deviceclasses"))
     await visit.parts.live.start()
     rooms = room_at(found["items"], visit.parts.live.jobs.active())
-    free: dict[str, int] = {}
+    free: Counter[str] = Counter()
     for room in rooms:
-        for name, count, _ in room.devices:
-            free[name] = free.get(name, 0) + count
+        free.update({name: int(part.free) for name, part in room.devices.items()})
     return render(visit, "sites.html", rooms=rooms, classes=classes["items"], free=free)
 
 

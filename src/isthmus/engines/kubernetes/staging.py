@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from isthmus._kit.quantities import format_bytes
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import translate
 from isthmus.errors import EngineRefused
@@ -88,7 +89,8 @@ class Staging:
             nonlocal size
             size += len(part)
             if size > self._max_bytes:
-                raise EngineRefused(f"The outputs are larger than the site's limit of {self._max_bytes} bytes.")
+                limit = format_bytes(self._max_bytes)
+                raise EngineRefused(f"The outputs are larger than the site's limit of {limit}B.")
             await asyncio.to_thread(file.write, part)
 
         async def send() -> AsyncIterator[bytes]:

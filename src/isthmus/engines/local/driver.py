@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from isthmus._kit.crashpoints import reach
+from isthmus._kit.quantities import format_unequal_bytes
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
@@ -176,7 +177,8 @@ class LocalEngine:
         if run.milli_cpus > self._cpus * 1000:
             raise EngineRefused(f"The job asks for {run.milli_cpus / 1000:g} cpus; this machine offers {self._cpus:g}.")
         if run.memory_bytes > self._memory:
-            raise EngineRefused(f"The job asks for {run.memory_bytes} bytes of memory; there are {self._memory}.")
+            asked, offered = format_unequal_bytes(run.memory_bytes, self._memory)
+            raise EngineRefused(f"The job asks for {asked} of memory; this machine offers {offered}.")
         if self._superuser and run.account.user is None and not run.account.uid:
             raise EngineRefused("Jobs never run as root. Give the tenant an account or uid of its own.")
         launching.check_words(run)

@@ -8,10 +8,9 @@ leaves it unanswered, and nobody sends it again in hiding.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -39,16 +38,18 @@ class _Reading:
         self.keep = False
         """Whether the connection may be used again."""
 
-    def feed(self, data: bytes) -> None:
-        """A piece; raises HttpParserError. Whatever follows the first answer ends the connection, and nothing else.
+    def feed(self, data: bytes) -> Answer | None:
+        """A piece; the answer, when it is whole. Raises HttpParserError.
 
-        Slurm 26.05 says an error twice, in JSON and then as plain text.
+        Whatever follows the answer ends the connection, and nothing else: Slurm 26.05 says an error twice, in JSON and
+        then as plain text.
         """
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
             if self.status is None:
                 raise
+        return None if self.status is None else Answer(self.status, b"".join(self.body))
 
     def on_body(self, data: bytes) -> None:
         if self.status is None:
@@ -62,7 +63,57 @@ class _Reading:
             self.keep = False
 
 
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+class _Connection(asyncio.Protocol):
+    """One connection. Callbacks and no streams: of what a question costs here, those would be half."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._reading = _Reading()
+        self._answer: asyncio.Future[Answer] | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the connection is no more."""
+        self.usable = True
+        """Whether another question may be put."""
+
+    async def ask(self, message: bytes) -> Answer:
+        """One question. Until it is answered the connection cannot be used for another."""
+        assert self._transport is not None
+        self.usable = False
+        self._reading = _Reading()
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(message)
+        return await self._answer
+
+    def close(self) -> None:
+        """Let go."""
+        self.usable = False
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of the answer; or something that nobody asked for, and after which nothing can be trusted."""
+        if self._answer is None or self._answer.done():
+            self.close()
+            return
+        try:
+            answer = self._reading.feed(data)
+        except httptools.HttpParserError as error:
+            self._answer.set_exception(error)
+            return
+        if answer is not None:
+            self.usable = self._reading.keep
+            self._answer.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self.usable = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or EOFError("the connection was closed before the answer was whole"))
+        self.lost.set_result(None)
 
 
 class HttpClient:
@@ -79,12 +130,16 @@ class HttpClient:
         self._authority = name if parts.port is None else f"{name}:{self._port}"
         self._seconds = seconds
         self._gate = asyncio.Semaphore(connections)
-        self._idle: list[Connection] = []
+        self._idle: list[_Connection] = []
+        self._closed = False
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections; those under way go when they are answered."""
+        self._closed = True
         while self._idle:
-            await _close(self._idle.pop())
+            connection = self._idle.pop()
+            connection.close()
+            await connection.lost
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
         """One question; raises NoAnswer."""
@@ -111,43 +166,19 @@ class HttpClient:
 
     async def _exchange(self, message: bytes) -> Answer:
         connection = await self._connection()
-        done = False
         try:
-            reader, writer = connection
-            writer.write(message)
-            await writer.drain()
-            answer, keep = await _read(reader)
-            done = keep
-            return answer
+            return await connection.ask(message)
         finally:
-            if done:
+            if connection.usable and not self._closed:
                 self._idle.append(connection)
             else:
-                connection[1].close()
+                connection.close()
 
-    async def _connection(self) -> Connection:
+    async def _connection(self) -> _Connection:
         while self._idle:
-            connection = self._idle.pop()
-            if not connection[0].at_eof() and not connection[1].is_closing():
+            if (connection := self._idle.pop()).usable:
                 return connection
-            connection[1].close()
+        loop = asyncio.get_running_loop()
         if self._unix is not None:
-            return await asyncio.open_unix_connection(self._unix)
-        return await asyncio.open_connection(self._host, self._port, ssl=self._tls)
-
-
-async def _read(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
-    """An answer, and whether the connection may be used again."""
-    reading = _Reading()
-    while reading.status is None:
-        piece = await reader.read(1 << 18)
-        if not piece:
-            raise EOFError("the connection was closed before the answer was whole")
-        reading.feed(piece)
-    return Answer(reading.status, b"".join(reading.body)), reading.keep
-
-
-async def _close(connection: Connection) -> None:
-    connection[1].close()
-    with contextlib.suppress(OSError):
-        await connection[1].wait_closed()
+            return (await loop.create_unix_connection(_Connection, self._unix))[1]
+        return (await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls))[1]

@@ -20,7 +20,7 @@ from . import calls, documents
 from .calls import Call, Reply
 from .controllers import Budget
 from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
-from .http import HttpClient, NoAnswer
+from .http import Answer, HttpClient, NoAnswer
 from .settings import RestSettings
 from .submissions import Submission
 from .tokens import Tokens
@@ -50,7 +50,7 @@ class Rest:
 
     async def _discover(self) -> None:
         for place in _PLACES:
-            reply = await self._exchange("GET", place, None, self._settings.user)
+            reply = _reply(await self._exchange("GET", place, None, self._settings.user))
             if reply.status == 401:
                 raise Misconfigured("slurmrestd does not accept our token; look at keyFile or tokenFile of the site.")
             if found := documents.versions(reply.body):
@@ -65,9 +65,10 @@ class Rest:
 
     async def jobs(self) -> list[SlurmJob]:
         """All jobs."""
-        reply = await self._reply(calls.ListJobs())
+        call = calls.ListJobs()
+        answer = await self._answer(call)
         # Thousands of jobs are megabytes of JSON: reading them would keep everybody else waiting.
-        return await asyncio.to_thread(calls.ListJobs().read, reply)
+        return await asyncio.to_thread(lambda: call.read(_reply(answer)))
 
     async def job(self, number: int) -> SlurmJob | None:
         """One job."""
@@ -76,7 +77,7 @@ class Rest:
     async def submit(self, wanted: Submission) -> int:
         """Submit with the person's token."""
         call = calls.SubmitJob(wanted)
-        reply = await self._reply(call, wanted.user)
+        reply = _reply(await self._answer(call, wanted.user))
         if told := reply.body.get("warnings"):
             log.warning("slurmrestd has doubts about a submission", extra={"comment": wanted.comment, "told": told})
         return call.read(reply)
@@ -118,28 +119,31 @@ class Rest:
         return SiteFacts(version, accounting=books, gathers_usage=True, measures_energy=books)
 
     async def _do(self, call: Call[T], user: str | None = None) -> T:
-        return call.read(await self._reply(call, user))
+        return call.read(_reply(await self._answer(call, user)))
 
-    async def _reply(self, call: Call[Any], user: str | None = None) -> Reply:
+    async def _answer(self, call: Call[Any], user: str | None = None) -> Answer:
         await self._budget.take()
         path = call.path(self._books_version or self._version)
         if path.startswith("/slurm/"):
             path = call.path(self._version)
         return await self._exchange(call.method, path, call.body(self._version), user or self._settings.user)
 
-    async def _exchange(self, method: str, path: str, body: Any, user: str) -> Reply:
+    async def _exchange(self, method: str, path: str, body: Any, user: str) -> Answer:
         headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self._tokens.of(user)}
         content = b""
         if body is not None:
             content = orjson.dumps(body)
             headers["Content-Type"] = "application/json"
         try:
-            answer = await self._client.ask(method, path, headers, content)
+            return await self._client.ask(method, path, headers, content)
         except NoAnswer as error:
             raise SiteUnavailable(f"slurmrestd at {self._settings.url} did not answer: {error}.") from error
-        try:
-            decoded = orjson.loads(answer.body) if answer.body else {}
-        except ValueError:
-            said = answer.body[:300].decode(errors="replace")
-            decoded = {"errors": [{"error": said}]} if answer.status >= 400 else {}
-        return Reply(answer.status, decoded if isinstance(decoded, dict) else {})
+
+
+def _reply(answer: Answer) -> Reply:
+    try:
+        decoded = orjson.loads(answer.body) if answer.body else {}
+    except ValueError:
+        said = answer.body[:300].decode(errors="replace")
+        decoded = {"errors": [{"error": said}]} if answer.status >= 400 else {}
+    return Reply(answer.status, decoded if isinstance(decoded, dict) else {})

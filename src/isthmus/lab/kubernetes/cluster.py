@@ -54,10 +54,10 @@ class KubernetesLab:
         if not self.place.exists:
             self._set_up()
         (self.place.root / "binaries").write_text(str(binaries))
-        if not Path(f"/sys/class/net/{self.place.bridge}").exists():
-            with machine_lock():
-                self._make_bridge()
         with machine_lock():
+            numbers.hold(self.place)
+            if not numbers.has_link(self.place):
+                self._make_bridge()
             kernel.remember(self.place.number)
         if not self._images[0].exists():
             images.make(self._images[0])
@@ -193,12 +193,14 @@ class KubernetesLab:
             LabNode(place, control, place.root, index).clean()
         control.stop()
         processes.kill_all(lambda: processes.all_of(place))
-        if Path(f"/sys/class/net/{place.bridge}").exists():
+        if numbers.has_link(place):
             processes.call(place, "ip", "link", "delete", place.bridge)
         with machine_lock():
             kernel.restore(place.number)
         if erase:
             shutil.rmtree(place.root)
+            with machine_lock():
+                numbers.let_go(place)
             self.place = Place(place.root)
 
     def status(self) -> LabStatus:

@@ -252,8 +252,9 @@ class SlurmLab:
             write_whole(root / "gres.conf", config.gres_conf(()))
 
     def _start_network(self) -> None:
-        if not Path(f"/sys/class/net/{self.place.bridge}").exists():
-            with numbers.machine_lock(_LOCK):
+        with numbers.machine_lock(_LOCK):
+            numbers.hold(self.place)
+            if not numbers.has_link(self.place):
                 self._make_bridge()
 
     def _make_bridge(self) -> None:
@@ -274,10 +275,12 @@ class SlurmLab:
         accounting.stop(place)
         processes.stop(place, "munged")
         processes.kill_all(lambda: processes.all_of(place))
-        if Path(f"/sys/class/net/{place.bridge}").exists():
+        if numbers.has_link(place):
             processes.call(place, "ip", "link", "delete", place.bridge)
         if erase:
             shutil.rmtree(place.root)
+            with numbers.machine_lock(_LOCK):
+                numbers.let_go(place)
             self.place = Place(place.root)
 
     def status(self) -> LabStatus:

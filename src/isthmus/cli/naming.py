@@ -1,0 +1,59 @@
+"""A name that does not exist, told with what to do next: what was probably meant, and what lists them all.
+
+Only names that the server shows to whoever asks are looked at, and only in the tenant that was asked about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+from isthmus.client.flows import Flow
+from isthmus.client.places import Place, place_of
+from isthmus.client.requests import list_page
+from isthmus.client.sync import Client
+from isthmus.errors import IsthmusError, NotFound
+
+T = TypeVar("T")
+_MISSING = re.compile(r"(\w+)/(?:([^/\s]+)/)?([^/\s]+) does not exist(?:;.*)?")
+_LISTING = {"deviceclasses": "devices", "events": "get events", "tokens": "token list"}
+_MANY = 500
+"""Names looked at: one page, which costs as much as one look at `isthmus jobs`."""
+
+
+class NamingClient(Client):
+    """A client for people, who mistype names."""
+
+    def _drive(self, flow: Flow[T]) -> T:
+        try:
+            return super()._drive(flow)
+        except NotFound as error:
+            if (match := _MISSING.fullmatch(error.message)) is None:
+                raise
+            place, home, name = place_of(match[1]), match[2], match[3]
+            raise NotFound(missing(place, home, name, self._names(place, home))) from None
+
+    def _names(self, place: Place, home: str | None) -> list[str]:
+        """What there is, as far as it can be told quickly."""
+        try:
+            page = self.ask(list_page(place, home, limit=_MANY)._replace(patience=2.0))
+        except IsthmusError:
+            return []
+        return [str(item["metadata"]["name"]) for item in page.get("items") or ()]
+
+
+def missing(place: Place, home: str | None, name: str, names: Sequence[str]) -> str:
+    """The sentence; it proposes a name only if there is no doubt which."""
+    word = "device class" if place.kind == "DeviceClass" else place.kind.lower()
+    listing = f"isthmus {_LISTING.get(place.plural, place.plural)}" + (f" -n {home}" if home else "")
+    meant = f"did you mean {near}? " if (near := nearest(name, names)) else ""
+    return f"there is no {word} {name}{f' in tenant {home}' if home else ''}; {meant}`{listing}` lists them"
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """The only name that begins like this one, or is nearly the same."""
+    from difflib import get_close_matches
+
+    near = {other for other in names if other.startswith(name)} | set(get_close_matches(name, names, 2, 0.75))
+    return near.pop() if len(near) == 1 else None
