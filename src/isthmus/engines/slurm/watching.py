@@ -4,8 +4,8 @@ Nobody else asks Slurm how jobs are: readers look at the picture. It is taken ev
 and not at all otherwise; where taking it is slow (a site with many thousand jobs) it is taken less often, so that never
 more than a quarter of the time is spent on it, and an eighth while our runs only wait. What counts is the quickest of
 the last few: one that was slow because this machine was busy says nothing about the site. While runs are being sent and
-none is known to run, it is put off a little: it would show the half of them, and make them wait for it. A picture that
-could not be taken changes nothing.
+none is known to run, it is put off until they are sent, for some seconds at most: it would show the half of them, and
+make the others wait for it. A picture that could not be taken changes nothing.
 """
 
 from __future__ import annotations
@@ -121,7 +121,6 @@ class Watcher:
     async def _pause(self, begin: float, failures: int) -> None:
         share = SHARE_OF_TIME if self._running else SHARE_WHILE_WAITING
         due = begin + pause(self._interval, self._costs, failures, share)
-        latest = due + self._interval
         self._nudge.clear()
         while (left := due - time.monotonic()) > 0:
             try:
@@ -129,8 +128,8 @@ class Watcher:
                     await self._nudge.wait()
                 return
             except TimeoutError:
-                if not self._running:
-                    due = min(latest, max(due, self._sent + STILL_SENDING))
+                if self.in_burst and not self._running:
+                    due = self._sent + STILL_SENDING
 
 
 def pause(interval: float, costs: Collection[float], failures: int, share: int = SHARE_OF_TIME) -> float:
