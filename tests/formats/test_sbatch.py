@@ -37,6 +37,7 @@ def test_the_usual_lines() -> None:
         "constraint": "intel&fast",
         "signal": "B:USR1@60",
         "exclusive": True,
+        "tasksPerNode": 4,
     }
     assert found.array == {"indices": "0-9", "limit": 2}
     assert found.separate_streams
@@ -111,7 +112,7 @@ def test_variables_are_set_and_input_is_named() -> None:
     assert job["spec"]["env"] == [{"name": "B", "value": "1"}, {"name": "LEVEL", "value": "4"}]
 
 
-@pytest.mark.parametrize("line", ["-t 0", "--time=UNLIMITED", "--mem-per-cpu=1G -n 4"])
+@pytest.mark.parametrize("line", ["-t 0", "--time=UNLIMITED", "-N 2-3 --ntasks-per-node=2"])
 def test_what_slurm_would_take_more_widely_is_named(line: str) -> None:
     found = batch(line)
     assert len(found.unheeded) == 1
@@ -134,6 +135,18 @@ def test_tasks_without_nodes_may_be_spread() -> None:
     assert batch("-N 2 -n 6").slurm == {}
     assert batch("-N 1 -n 4").slurm == {}
     assert batch("--mem=1G").slurm == {}
+    assert batch("-n 4 --mem-per-cpu=1G").slurm == {"nodes": "1-4"}
+    assert batch("-n 4 --mem=1G").slurm == {"nodes": "1-4", "memoryPerNode": True}
+    assert batch("-n 4 --mem=1G -N 2").slurm == {}
+
+
+def test_tasks_per_node() -> None:
+    found = batch("-N 2 --ntasks-per-node=2")
+    assert (found.resources, found.slurm) == ({"nodes": 2, "tasks": 4}, {"tasksPerNode": 2})
+    found = batch("-n 5 --ntasks-per-node=2")
+    assert (found.resources, found.slurm) == ({"nodes": 3, "tasks": 5}, {"nodes": "3-5", "tasksPerNode": 2})
+    found = batch("--ntasks-per-node=2")
+    assert (found.resources, found.slurm) == ({"tasks": 2}, {}), "one node, so that it may run anywhere"
 
 
 def test_flags_do_not_swallow_the_next_option() -> None:

@@ -88,7 +88,10 @@ async def test_a_board_is_held_by_one_job_at_a_time(lab: SlurmLab, engine: Slurm
 
 
 @real
-async def test_options_reach_slurm(lab: SlurmLab, engine: SlurmEngine) -> None:
+@pytest.mark.parametrize("transport", ["Command", "REST"])
+async def test_options_reach_slurm(transport: str, lab: SlurmLab, make_engine: MakeEngine) -> None:
+    rest = RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key)
+    engine = await make_engine(settings_of(lab), transport=transport, rest=rest)
     options = SlurmOptions(partition="short", constraint="board", exclusive=True, signal="B:USR1@60")
     script = "scontrol -o show job $SLURM_JOB_ID"
     run = run_of(script, slurm=options, time_limit=300.0, priority=-7, memory_bytes=300 * 2**20)

@@ -263,25 +263,29 @@ def _unknown(devices: Mapping[str, str]) -> str:
 
 
 def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
-    nodes = _count(found, "nodes") or 1
-    per_node = _count(found, "ntasks-per-node")
-    tasks = _count(found, "ntasks") or (per_node * nodes if per_node else nodes)
+    nodes, most, tasks = _spread(found)
     if tasks > 1:
         batch.resources["tasks"] = tasks
     if nodes > 1:
         batch.resources["nodes"] = nodes
-    if (most := _most_nodes(found, tasks)) > nodes:
+    if most > nodes:
         batch.slurm["nodes"] = f"{nodes}-{most}"
+    if (per_node := _count(found, "ntasks-per-node")) and most > 1:
+        batch.slurm["tasksPerNode"] = per_node
+        if most > nodes and "ntasks" not in found:
+            batch.unheeded.append(f"--nodes={found['nodes']}: there are {tasks} tasks, as on the fewest nodes")
     if cpus := _count(found, "cpus-per-task"):
         batch.resources["cpus"] = str(cpus)
 
 
-def _most_nodes(found: Mapping[str, str], tasks: int) -> int:
-    """As many as the range says; where only tasks are named, Slurm may spread them as it likes."""
-    text = found.get("nodes", "")
-    if "-" in text and text.split("-")[1].isdigit():
-        return int(text.split("-")[1])
-    return tasks if not text and "ntasks-per-node" not in found else 1
+def _spread(found: Mapping[str, str]) -> tuple[int, int, int]:
+    """The fewest and the most nodes, and the tasks; where only tasks are named, Slurm may spread them as it likes."""
+    text, tasks, per_node = found.get("nodes", ""), _count(found, "ntasks"), _count(found, "ntasks-per-node")
+    if not text and tasks:
+        return (-(-tasks // per_node) if per_node else 1), tasks, tasks
+    nodes = _count(found, "nodes") or 1
+    last = text.partition("-")[2]
+    return nodes, int(last) if last.isdigit() else nodes, tasks or nodes * (per_node or 1)
 
 
 def _count(found: Mapping[str, str], name: str) -> int | None:
@@ -294,19 +298,17 @@ def _count(found: Mapping[str, str], name: str) -> int | None:
 
 def _memory(batch: Batch, found: Mapping[str, str]) -> None:
     """Memory of a Job is per task; that of --mem per node, of --mem-per-cpu per cpu."""
-    nodes = _count(found, "nodes") or 1
-    per_node = _count(found, "ntasks-per-node")
-    tasks = _count(found, "ntasks") or (per_node * nodes if per_node else nodes)
+    nodes, most, tasks = _spread(found)
     if text := found.get("mem"):
         each = -(-_mib(text, "mem") * nodes // tasks)
     elif text := found.get("mem-per-cpu"):
         each = _mib(text, "mem-per-cpu") * (_count(found, "cpus-per-task") or 1)
-        if tasks > nodes and _most_nodes(found, tasks) > nodes:
-            batch.unheeded.append(f"--mem-per-cpu={text}: without one number of --nodes, each node must have all of it")
     else:
         return
     if each:
         batch.resources["memory"] = f"{each}Mi"
+        if most > nodes and "mem" in found:
+            batch.slurm["memoryPerNode"] = True
     else:
         batch.unheeded.append("--mem=0 (all memory of the node) is not honoured; say how much")
 

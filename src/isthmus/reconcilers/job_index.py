@@ -151,8 +151,10 @@ class JobIndex:
         changed = old is None or old.obj["metadata"].get("generation") != meta.get("generation")
         if phase in TERMINAL:
             return bool(spec.get("ttlAfterFinished")) and (before is not phase or changed)
-        if phase is JobPhase.PLACED or spec.get("array"):
+        if spec.get("array"):
             return True
+        if phase is JobPhase.PLACED:  # not for a message: a site that does not answer would be asked without a pause
+            return changed or before is not phase or _placed_at(old) != obj["status"].get("placedAt")
         if phase is JobPhase.PENDING:
             return not simply_ready(obj) or bool(spec.get("deadline"))
         return changed or (phase is JobPhase.RUNNING and "preemption" in obj["status"])
@@ -209,6 +211,10 @@ class JobIndex:
     def _wake_dependents(self, key: Key) -> None:
         for dependent in self._dependents.get(key, ()):
             self._look(dependent)
+
+
+def _placed_at(record: Record | None) -> str | None:
+    return record.obj["status"].get("placedAt") if record else None
 
 
 _Element = tuple[str | None, JobPhase | None]

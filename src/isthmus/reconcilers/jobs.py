@@ -8,6 +8,7 @@ done.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.durations import parse_duration
 from isthmus.engines.base import EndReason, Engine, Observation, RunState
-from isthmus.errors import EngineRefused, Invalid, NotFound
+from isthmus.errors import Conflict, EngineRefused, Invalid, NotFound, SiteUnavailable
 from isthmus.metrics import JOBS_ENDED
 from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
 from isthmus.resources.kinds import JOB, TENANT
@@ -89,7 +90,13 @@ class JobReconciler:
             return await self._array(record, job)
         if job.status.phase is JobPhase.PENDING:
             return await self._pending(record, job)
-        return await self._follow(record, job)
+        try:
+            return await self._follow(record, job)
+        except SiteUnavailable as error:
+            if job.status.phase is JobPhase.PLACED:
+                with contextlib.suppress(Conflict, NotFound):  # changed meanwhile: it is told when it is tried again
+                    await self._tell(job, f"waits for site {job.status.site}: {error.message}")
+            raise
 
     async def _array(self, record: Record, job: Job) -> Result:
         # The array waits as a whole: its elements are made when what it depends on holds, and depend on nothing.
@@ -275,7 +282,8 @@ class JobReconciler:
         record = self._jobs.get(Key(JOB.name, job.namespace, job.name))
         if record is not None and record.uid == job.uid:
             status = self._index.job(record).status
-            await self._writer.status(record, status.model_copy(update={"message": message}))
+            if status.message != message:
+                await self._writer.status(record, status.model_copy(update={"message": message}))
 
     def _parent(self, job: Job) -> Job | None:
         """The array of which a job is an element."""

@@ -250,6 +250,11 @@ class SlurmOptions(Model):
     nodes: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}-[1-9][0-9]{0,5}$")] | None = Field(
         default=None, description="any number of nodes between two, in place of resources.nodes: 1-4"
     )
+    tasks_per_node: int | None = Field(default=None, ge=1, le=65533, description="at most so many tasks on each node")
+    memory_per_node: bool = Field(
+        default=False,
+        description="with a range of nodes: each has what the fewest would have, in place of a share by its cpus",
+    )
     dependency: Annotated[str, StringConstraints(pattern=_SLURM_DEPENDENCY, max_length=1024)] | None = Field(
         default=None, description="Slurm's own words, by Slurm's numbers: afterok:123, or singleton"
     )

@@ -269,12 +269,16 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
         "environment": dict(wanted.environment) if plain else [f"{k}={v}" for k, v in wanted.environment.items()],
         "tasks": wanted.tasks,
         "cpus_per_task": wanted.cpus_per_task,
-        "requeue": wanted.requeue,
+        "nodes": node_range(wanted),  # a list of two numbers is taken by older versions, and not heeded
     }
-    most = max(wanted.nodes, wanted.most_nodes)
-    job |= {"nodes": [wanted.nodes, most]} if plain else {"nodes": node_range(wanted)}
+    if plain and not wanted.requeue:
+        job["no_requeue"] = True  # older versions take any value of the other for yes
+    else:
+        job["requeue"] = wanted.requeue
     if wanted.memory_mb:
-        job["memory_per_node"] = count(wanted.memory_mb)
+        job["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = count(wanted.memory_mb)
+    if wanted.tasks_per_node:
+        job["tasks_per_node"] = wanted.tasks_per_node
     if wanted.time_minutes:
         job["time_limit"] = count(wanted.time_minutes)
     if wanted.gres:
@@ -295,6 +299,10 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
     return {"job": job | {"script": wanted.script}}
 
 
+def _split(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
 def _texts(wanted: Submission, plain: bool) -> Iterable[tuple[str, Any]]:
     yield "partition", ",".join(wanted.partitions)
     yield "account", wanted.account
@@ -303,11 +311,9 @@ def _texts(wanted: Submission, plain: bool) -> Iterable[tuple[str, Any]]:
     yield "constraints", wanted.constraint
     yield "licenses", wanted.licenses
     yield "dependency", wanted.dependency
-    yield "required_nodes", (wanted.nodelist if plain else wanted.nodelist and wanted.nodelist.split(","))
-    yield (
-        "excluded_nodes",
-        [wanted.exclude] if plain and wanted.exclude else wanted.exclude and wanted.exclude.split(","),
-    )
+    # The older versions refuse the words that they use in answers.
+    yield ("nodelist", wanted.nodelist) if plain else ("required_nodes", _split(wanted.nodelist))
+    yield ("exclude_nodes", wanted.exclude) if plain else ("excluded_nodes", _split(wanted.exclude))
     if wanted.signal:
         flags, colon, rest = wanted.signal.rpartition(":")
         name, _, seconds = rest.partition("@")

@@ -10,6 +10,7 @@ from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
 
 from .facts import SlurmNode, SlurmPartition
+from .submissions import node_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def unfit(
         return f"jobs must have {partition.min_nodes} nodes there"
     if partition.max_nodes is not None and run.nodes > partition.max_nodes:
         return f"jobs may have {partition.max_nodes} nodes there"
-    per_node = run.memory_bytes // run.nodes
+    most = node_counts(run.nodes, run.slurm)[1]
+    per_node = run.memory_bytes // (run.nodes if run.slurm.memory_per_node else most)
     if partition.max_memory_per_node is not None and per_node > partition.max_memory_per_node:
         return f"jobs may have {partition.max_memory_per_node >> 20} MiB of memory on a node there"
     if barred := _barred(partition, access):

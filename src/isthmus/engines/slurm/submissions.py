@@ -38,9 +38,12 @@ class Submission:
     nodes: int = 1
     most_nodes: int = 1
     tasks: int = 1
+    tasks_per_node: int = 0
+    """At most; 0: as Slurm likes."""
     cpus_per_task: int = 1
     memory_mb: int = 0
-    """Of each node; 0: the site's default."""
+    """Of each node, or of each cpu; 0: the site's default."""
+    memory_by_cpu: bool = False
     time_minutes: int = 0
     gres: tuple[str, ...] = ()
     """Of each node."""
@@ -98,7 +101,10 @@ def make(
 ) -> Submission:
     """What Slurm is told of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
     tasks = max(run.tasks, run.nodes)
-    least, _, most = (options.nodes or f"{run.nodes}-{run.nodes}").partition("-")
+    cpus_per_task = max(1, math.ceil(run.milli_cpus / 1000 / tasks))
+    least, most = node_counts(run.nodes, options)
+    # Over how many nodes Slurm spreads a range is not known: what each needs goes with the cpus that it gives.
+    by_cpu = least < most and not options.memory_per_node
     return Submission(
         name=job_name(run),
         comment=comment_of(run.id),
@@ -107,11 +113,13 @@ def make(
         work_dir=f"{folder}/work",
         output=f"{folder}/slurm.out",
         environment=dict(environment or {}),
-        nodes=int(least),
-        most_nodes=int(most),
+        nodes=least,
+        most_nodes=most,
         tasks=tasks,
-        cpus_per_task=max(1, math.ceil(run.milli_cpus / 1000 / tasks)),
-        memory_mb=math.ceil(run.memory_bytes / run.nodes / _MIB),
+        tasks_per_node=options.tasks_per_node or 0,
+        cpus_per_task=cpus_per_task,
+        memory_mb=math.ceil(run.memory_bytes / (tasks * cpus_per_task if by_cpu else run.nodes) / _MIB),
+        memory_by_cpu=by_cpu,
         time_minutes=minutes(run.time_limit),
         gres=tuple(gres),
         partitions=tuple(partitions),
@@ -144,6 +152,12 @@ def dependency_of(run: Run, numbers: Mapping[str, int]) -> str:
     return ",".join([*parts, *([run.slurm.dependency] if run.slurm.dependency else [])])
 
 
+def node_counts(nodes: int, options: SlurmOptions) -> tuple[int, int]:
+    """The fewest and the most nodes."""
+    least, _, most = (options.nodes or f"{nodes}-{nodes}").partition("-")
+    return int(least), int(most)
+
+
 def node_range(wanted: Submission) -> str:
     """How many nodes, as Slurm writes it."""
     return str(wanted.nodes) if wanted.most_nodes <= wanted.nodes else f"{wanted.nodes}-{wanted.most_nodes}"
@@ -166,8 +180,9 @@ def sbatch(wanted: Submission) -> list[str]:
         "--input": "/dev/null",
         "--nodes": node_range(wanted),
         "--ntasks": str(wanted.tasks),
+        "--ntasks-per-node": str(wanted.tasks_per_node) if wanted.tasks_per_node else "",
         "--cpus-per-task": str(wanted.cpus_per_task),
-        "--mem": f"{wanted.memory_mb}M" if wanted.memory_mb else "",
+        "--mem-per-cpu" if wanted.memory_by_cpu else "--mem": f"{wanted.memory_mb}M" if wanted.memory_mb else "",
         "--time": str(wanted.time_minutes) if wanted.time_minutes else "",
         "--gres": ",".join(wanted.gres),
         "--partition": ",".join(wanted.partitions),
