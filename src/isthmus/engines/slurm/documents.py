@@ -291,7 +291,7 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
         if version > EXCLUSIVE_UNTIL:
             job["shared"] = ["none"]
         else:
-            job["exclusive"] = "true" if plain else ["true"]
+            job["exclusive"] = "exclusive" if plain else ["true"]
     job |= {name: value for name, value in _texts(wanted, plain) if value}
     job = {name: value for name, value in job.items() if value is not None}
     if version <= SCRIPT_BESIDE_JOB_UNTIL:
