@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import Run, RunUsage
+from isthmus.errors import SiteUnavailable
 from isthmus.resources.kinds import SITE
 from isthmus.store.base import Key
-from isthmus.testing.fake_engine import Outcome
+from isthmus.testing.fake_engine import FakeEngine, Outcome
 
 RunOnVirtualTime = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -57,6 +58,56 @@ def test_a_site_that_is_away_delays_a_job_and_changes_nothing_else(
             assert after.status.phase == ("Cancelled" if phase == "cancel" else "Succeeded")
             assert after.status.attempt == 0
             assert max(it.machine.starts.values()) == 1
+
+    on_virtual_time(story())
+
+
+def test_a_placed_job_says_that_its_site_does_not_answer(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome = held
+            await it.submit("first")
+            await it.phase("first", "Running")
+            it.machine.faults.unavailable = "gone fishing"
+            await it.submit("job")
+
+            async def told(text: str) -> Any:
+                job = await it.job("job")
+                return job if text in (job.status.message or "") else None
+
+            waiting = await it.until(lambda: told("gone fishing"))
+            assert (waiting.status.phase, waiting.status.message) == ("Placed", "waits for site fake: gone fishing")
+            written = len(it.store.updates)
+            await asyncio.sleep(600)
+            assert len(it.store.updates) == written, "what is no news is not written"
+            it.machine.faults.unavailable = "gone hunting"
+            await it.until(lambda: told("hunting"))
+            it.machine.faults.unavailable = ""
+            assert (await it.phase("job", "Running")).status.message is None
+
+    on_virtual_time(story())
+
+
+def test_what_is_told_of_a_silent_site_does_not_hurry_the_next_try(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            asked = 0
+
+            async def never_the_same(*_: Any, **__: Any) -> Any:
+                nonlocal asked
+                asked += 1
+                raise SiteUnavailable(f"no answer number {asked}")
+
+            await it.submit("first")
+            await it.ended("first")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(FakeEngine, "submit", never_the_same)
+                await it.submit("job")
+                await asyncio.sleep(600)
+            assert 5 < asked < 40, "ever longer pauses, up to a minute"
+            await it.ended("job")
 
     on_virtual_time(story())
 
