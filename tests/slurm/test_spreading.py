@@ -25,7 +25,7 @@ from isthmus.resources.validation import validate
 from isthmus.testing.engines import new_run_id, wait_ended, whole_log
 from isthmus.testing.slurm import running_slurm
 
-from .conftest import MakeEngine, settings_of
+from .conftest import MakeEngine
 
 real = pytest.mark.real
 pytestmark = pytest.mark.anyio
