@@ -94,6 +94,8 @@ def on_virtual_time() -> Callable[[Coroutine[Any, Any, T]], T]:
 class FaultyStore:
     """A store in front of another: refuses, loses answers, is away."""
 
+    whole_at_once = True
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self.away = False

@@ -12,7 +12,7 @@ import pytest
 from isthmus.engines.base import RunState
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.opening import make_engine as make
-from isthmus.engines.slurm.settings import SlurmSettings, SshSettings
+from isthmus.engines.slurm.settings import Mapped, SlurmSettings, SshSettings
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode
@@ -64,7 +64,7 @@ def settings_of(lab: SlurmLab) -> SlurmSettings:
     """The command line of a lab, with a new folder."""
     folder = lab.place.shared / new_run_id()
     conf, path = str(lab.place.conf), f"{lab.place.programs}/bin"
-    return SlurmSettings(folder=str(folder), accounts={"*": USER}, conf=conf, path=path, poll_seconds=0.25)
+    return SlurmSettings(folder=str(folder), accounts=(Mapped("*", USER),), conf=conf, path=path, poll_seconds=0.25)
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +85,7 @@ def ssh_settings(lab: SlurmLab, login: LoginNode, *, service: str) -> SlurmSetti
     top.chmod(0o1777)
     ssh = SshSettings("127.0.0.1", service, str(login.folder / "{user}"), login.known_hosts, port=login.port)
     folder = str(top / Path(base.folder).name)
-    return replace(base, folder=folder, transport="SSH", ssh=ssh, accounts={"*": SSH_USER})
+    return replace(base, folder=folder, transport="SSH", ssh=ssh, accounts=(Mapped("*", SSH_USER),))
 
 
 @pytest.fixture

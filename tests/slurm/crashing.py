@@ -7,11 +7,11 @@ import sys
 
 from isthmus.engines.base import Run
 from isthmus.engines.slurm.opening import make_engine
-from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.engines.slurm.settings import Mapped, SlurmSettings
 
 
 async def main(folder: str, conf: str, path: str, user: str, run_id: str) -> None:
-    engine = make_engine(SlurmSettings(folder=folder, accounts={"*": user}, conf=conf, path=path))
+    engine = make_engine(SlurmSettings(folder=folder, accounts=(Mapped("*", user),), conf=conf, path=path))
     await engine.open()
     await engine.submit(Run(run_id, "t", "once", command=("/bin/sh", "-c", "echo once")))
     await engine.close()

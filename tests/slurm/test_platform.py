@@ -16,6 +16,7 @@ import pytest
 from isthmus._kit.crashpoints import VARIABLE
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.registering import manifests
+from isthmus.resources.tokens import new_secret
 from isthmus.testing.browsers import chromium, signed_in
 from isthmus.testing.servers import ServerProcess, eventually, running_server
 
@@ -240,3 +241,40 @@ def test_the_control_plane_is_killed(point: str, lab: SlurmLab, tmp_path: Path) 
         assert len([line for line in lines if f"isthmus:{uid}.0" in line]) == 1
     finally:
         server.stop()
+
+
+def test_jobs_run_as_the_member_who_submitted_them(server: ServerProcess, lab: SlurmLab) -> None:
+    """Two members of one tenant have two accounts; whoever has none, or is not known, is told so."""
+    (site,) = (obj for obj in manifests(lab.place, "people") if obj["kind"] == "Site")
+    site["spec"]["slurm"] |= {
+        "pollInterval": "250ms",
+        "accounts": [
+            {"tenant": "people", "member": "ada@example.org", "user": "nobody"},
+            {"tenant": "*", "member": "*@games.example", "user": "{member}"},
+        ],
+    }
+    server.request("/apis/isthmus.dev/v1/sites", site)
+    users = {"ada": "ada@example.org", "bob": "games@games.example", "eve": "eve@example.org"}
+    members = [{"user": user, "role": "member"} for user in users.values()]
+    server.request("/apis/isthmus.dev/v1/tenants", {"metadata": {"name": "people"}, "spec": {"members": members}})
+    spec = {"command": ["sh", "-c", "echo $(id -un) $ISTHMUS_ARRAY_INDEX"], "placement": {"sites": ["people"]}}
+    for name, user in users.items():
+        array = {"array": {"indices": "7"}} if name == "bob" else {}
+        sent = {"metadata": {"name": name}, "spec": {**spec, **array}}
+        server.request(server.jobs("people"), sent, token=personal_token(server, user))
+    server.submit("nobodys", *spec["command"], namespace="people", placement=spec["placement"])
+
+    assert server.finished("ada", "people")["member"] == "ada@example.org"
+    assert server.output("ada", "people") == "nobody\n"
+    assert server.finished("bob", "people")["phase"] == "Succeeded"
+    assert server.output("bob-7", "people") == "games 7\n"
+    refused = server.finished("eve", "people")["message"]
+    assert "eve@example.org of tenant people has no account on this cluster" in refused
+    assert "not known which member of tenant people" in server.finished("nobodys", "people")["message"]
+
+
+def personal_token(server: ServerProcess, user: str) -> str:
+    name, secret, digest = new_secret()
+    token = {"metadata": {"name": name}, "spec": {"user": user, "sha256": digest}}
+    server.request("/apis/isthmus.dev/v1/namespaces/isthmus-system/tokens", token)
+    return secret

@@ -20,7 +20,7 @@ from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
 from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.partitions import Access, choose
-from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
+from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.engines.slurm.tokens import Tokens
 from isthmus.engines.slurm.watching import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
@@ -210,15 +210,45 @@ async def test_a_token_file_and_the_socket(lab: SlurmLab, make_engine: MakeEngin
     assert await whole_log(engine, run.id) == f"{USER}\n".encode()
 
 
-def test_tenants_are_mapped_by_name_by_rule_or_not_at_all() -> None:
-    settings = SlurmSettings(folder="/x", accounts={"physics": "phy1", "*": "u-{tenant}"})
-    assert settings.user_of("physics") == "phy1"
-    assert settings.user_of("chem") == "u-chem"
-    with pytest.raises(EngineRefused, match="no account on this cluster"):
-        SlurmSettings(folder="/x", accounts={"physics": "phy1"}).user_of("chem")
-    for bad in ("root", "a b", "-rf", "x;y", "../x", "A"):
+def user_of(*accounts: Mapped, tenant: str = "physics", member: str = "") -> str:
+    return SlurmSettings(folder="/x", accounts=accounts).user_of(Run("0123456789ab.0", tenant, "j", member=member))
+
+
+def test_people_are_mapped_by_name_by_rule_or_not_at_all() -> None:
+    rules = (
+        Mapped("*", "{member}"),
+        Mapped("*", "g-{member}", "*@guests.example"),
+        Mapped("physics", "phy-{member}"),
+        Mapped("physics", "ada1", "ada@example.org"),
+        Mapped("*", "grace", "grace@example.org"),
+    )
+    assert user_of(*rules, member="ada@example.org") == "ada1", "who is named comes first"
+    assert user_of(*rules, member="bob") == "phy-bob", "then the rule of the tenant"
+    assert user_of(*rules, member="bob", tenant="chem") == "bob", "then that for all"
+    assert user_of(*rules, member="grace@example.org", tenant="chem") == "grace"
+    assert user_of(rules[1], member="eve@guests.example", tenant="chem") == "g-eve"
+    assert user_of(Mapped("*", "{member}", "bob"), member="bob") == "bob"
+
+
+def test_tenants_are_mapped_where_people_share() -> None:
+    shared = Mapped("physics", "phy1"), Mapped("*", "u-{tenant}")
+    assert user_of(*shared) == "phy1"
+    assert user_of(*shared, member="bob") == "phy1"
+    assert user_of(*shared, tenant="chem") == "u-chem"
+
+
+def test_who_has_no_account_is_told_so() -> None:
+    with pytest.raises(EngineRefused, match="Tenant chem has no account on this cluster"):
+        user_of(Mapped("physics", "phy1"), tenant="chem")
+    with pytest.raises(EngineRefused, match="bob of tenant physics has no account on this cluster"):
+        user_of(Mapped("*", "ada1", "ada"), member="bob")
+    with pytest.raises(EngineRefused, match=r"not known which member of tenant physics .* personal token"):
+        user_of(Mapped("*", "{member}"))
+    for bad in ("root", "a b", "-rf", "x;y", "../x", "A", "ada@example.org", "{tenant}"):
         with pytest.raises(EngineRefused):
-            SlurmSettings(folder="/x", accounts={"*": bad}).user_of("t")
+            user_of(Mapped("*", "{member}"), member=bad)
+        with pytest.raises(EngineRefused):
+            user_of(Mapped("*", bad.replace("{tenant}", "A")))
     with pytest.raises(EngineRefused, match="never run as root"):
         account("root")
     with pytest.raises(EngineRefused, match="no account 'nobody-at-all'"):

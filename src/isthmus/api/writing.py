@@ -107,6 +107,7 @@ async def _create(call: Call, sent: Object, options: WriteOptions) -> Record:
         if isinstance(prefix, str) and prefix and not name:
             name = prefix[:_GENERATED_PREFIX] + suffix()
         new = admission.prepare_new(kind, sent, namespace, name)
+        admission.note_member(kind, new, _member(call))
         await _admit(call, None, new)
         try:
             if options.dry_run:
@@ -183,6 +184,17 @@ def _fits(call: Call, new: Object) -> None:
             f"the object has {size} bytes, more than the {call.context.limits.body_bytes} allowed; "
             "send large data as files and name them in the object"
         )
+
+
+def _member(call: Call) -> str | None:
+    """The member of the tenant who calls, if the platform vouches for it.
+
+    Where an object and its status come one after the other, the object might be at work before: then nobody is named.
+    """
+    if not call.context.store.whole_at_once:
+        return None
+    known = call.context.authenticator.tenant(call.target.namespace)
+    return call.caller.user if call.caller.personal and known and call.caller.user in known.members else None
 
 
 async def _check_tenant(call: Call) -> None:

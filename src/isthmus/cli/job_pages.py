@@ -103,7 +103,8 @@ def _times(job: Object) -> Iterable[tuple[str, str]]:
     ):
         text = str((job.get(path[0]) or {}).get(path[1]) or "")
         later = title in ("Next try", "Deadline")
-        yield title, (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
+        told = (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
+        yield title, f"{told} by {status['member']}" if title == "Submitted" and status.get("member") else told
     start = status.get("estimatedStart") or {}
     yield "May start", f"between {start['earliest']} and {start['latest']}  (an estimate)" if start else ""
     yield "Ran for", run_time(job) if status.get("startedAt") else ""

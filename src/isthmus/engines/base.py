@@ -124,6 +124,8 @@ class Run:
     after: tuple[After, ...] = ()
     """What it waits for in the engine's own queue; only where the engine's capabilities have `dependencies`."""
     array: ArrayPart | None = None
+    member: str = ""
+    """Who of the tenant submitted it; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

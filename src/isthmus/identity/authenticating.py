@@ -157,9 +157,9 @@ class Authenticator:
                 raise Unauthenticated(f"the token belongs to no tenant; {_REMEDY}")
             return Caller(token.user, {namespace: token.role}, None, token.key.name)
         if token.role is not None:
-            return Caller(token.user, {}, token.role, token.key.name)
+            return Caller(token.user, {}, token.role, token.key.name, personal=True)
         grants = {name: role for name, known in self._tenants.items() if (role := known.members.get(token.user))}
-        return Caller(token.user, grants, None, token.key.name)
+        return Caller(token.user, grants, None, token.key.name, personal=True)
 
     def _replace_tokens(self, records: Iterable[Record]) -> None:
         self._tokens = {}

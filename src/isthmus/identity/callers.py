@@ -22,6 +22,8 @@ class Caller:
     platform: Role | None = None
     token: str = ""
     """Name of the token that was presented, for the audit trail."""
+    personal: bool = False
+    """Whether the platform vouches for the user: a token of a tenant says who its admins like."""
 
     def role_in(self, namespace: str) -> Role | None:
         """The higher of the role there and the platform role."""

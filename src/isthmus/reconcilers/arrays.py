@@ -91,7 +91,7 @@ class ArrayKeeper:
             "kind": job.kind,
             "metadata": meta,
             "spec": spec,
-            "status": JobStatus().to_json(),
+            "status": JobStatus(member=job.status.member).to_json(),
         }
         try:
             await self._writer.create(child)

@@ -133,7 +133,7 @@ def job_of(experiment: Experiment, template: dict[str, Any], cell: Cell, repetit
         "kind": "Job",
         "metadata": meta,
         "spec": _spec(experiment.spec, template, cell, names),
-        "status": JobStatus().to_json(),
+        "status": JobStatus(member=experiment.status.member).to_json(),
     }
 
 

@@ -318,6 +318,7 @@ def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
         submitted_at=status.submitted_at,
         dependencies=status.dependencies,
         identity=status.identity,
+        member=status.member,
         tries=[*(status.tries or []), over],
         observed_generation=status.observed_generation,
     )

@@ -28,6 +28,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         id=job.run_id,
         namespace=job.namespace,
         job=job.name,
+        member=job.status.member or "",
         command=tuple(spec.command or ()),
         script=spec.script,
         args=tuple(spec.args),

@@ -177,7 +177,29 @@ _SITES = (
         "spec.slurm.accounts[].user",
         {"pattern": "^[a-z0_{][a-z0-9_.{}-]{0,63}$"},  # a lone 0 is root, of which the other rule speaks
         "self == '0' || self.matches('^[a-z_{][a-z0-9_.{}-]{0,63}$')",
-        "must be the name of an account, or contain {tenant}",
+        "must be the name of an account, or contain {member} or {tenant}",
+    ),
+    Rule(
+        SITE,
+        "spec.slurm.accounts[].member",
+        {"pattern": r"^[^*]*\*?[^*]*$"},
+        "self.matches('^[^*]*[*]?[^*]*$')",
+        "may contain one * only",
+    ),
+    Rule(
+        SITE,
+        "spec.slurm.accounts[]",
+        {
+            "anyOf": [
+                {"required": ["shared"], "properties": {"shared": {"enum": [True]}}},
+                {"properties": {"user": {"pattern": r"\{member\}"}}},
+                {"required": ["member"], "properties": {"member": {"pattern": r"^[^*]*$"}}},
+            ]
+        },
+        "(has(self.shared) && self.shared) || self.user.contains('{member}') || "
+        "(has(self.member) && !self.member.contains('*'))",
+        "gives several people one account: name the member, write {member} in user, "
+        "or set shared: true if they may change each other's files",
     ),
     Rule(
         SITE,

@@ -321,6 +321,9 @@ class ExperimentStatus(Model):
     phase: ExperimentPhase = ExperimentPhase.PENDING
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
+    member: str | None = Field(
+        default=None, description="the member of the tenant who created it, where a personal token tells"
+    )
     started_at: Time | None = None
     finished_at: Time | None = None
     runs: RunCounts = Field(default_factory=RunCounts)

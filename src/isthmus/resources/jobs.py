@@ -445,6 +445,9 @@ class JobStatus(Model):
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
     attempt: int = Field(default=0, description="counts the tries, from 0")
+    member: str | None = Field(
+        default=None, description="the member of the tenant who created it, where a personal token tells"
+    )
     site: str | None = None
     site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")

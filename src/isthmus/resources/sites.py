@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
@@ -58,10 +58,36 @@ AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9_./+@-]{1,
 
 
 class SlurmAccount(Model):
-    """Under which account of the cluster the jobs of a tenant run."""
+    """Under which account of the cluster jobs run. Entries for one tenant, or one member, come before others."""
 
-    tenant: str = Field(description="name of the tenant; * stands for all others", max_length=253)
-    user: str = Field(description="the account; {tenant} stands for the tenant's name", max_length=64)
+    tenant: str = Field(description="name of the tenant; * stands for all", max_length=253)
+    member: str = Field(
+        default="*",
+        description="who submits; * stands for any text, such as *@example.org",
+        min_length=1,
+        max_length=253,
+    )
+    user: str = Field(
+        description="the account; {member} stands for what * stands for in member, {tenant} for the tenant's name",
+        max_length=64,
+    )
+    shared: bool = Field(default=False, description="whether several people may have this one account")
+
+    @model_validator(mode="after")
+    def _a_person_each(self) -> Self:
+        if "*" in self.member and "{member}" not in self.user and not self.shared:
+            raise ValueError(
+                "gives several people one account: name the member, write {member} in user, "
+                "or set shared: true if they may change each other's files"
+            )
+        return self
+
+    @field_validator("member")
+    @classmethod
+    def _one_star(cls, member: str) -> str:
+        if member.count("*") > 1:
+            raise ValueError("may contain one * only")
+        return member
 
     @field_validator("user")
     @classmethod
@@ -69,7 +95,7 @@ class SlurmAccount(Model):
         if user in ("root", "0"):
             raise ValueError("jobs never run as root; name the person's own account")
         if not re.fullmatch(r"[a-z_{][a-z0-9_.{}-]{0,63}", user):
-            raise ValueError("must be the name of an account, or contain {tenant}")
+            raise ValueError("must be the name of an account, or contain {member} or {tenant}")
         return user
 
 

@@ -14,7 +14,7 @@ from isthmus.engines.base import Engine
 from isthmus.engines.exposing import NodeExposure
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
-from isthmus.engines.slurm.settings import RestSettings, SlurmSettings, SshSettings
+from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
@@ -52,7 +52,7 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
     return make_engine(
         SlurmSettings(
             folder=spec.folder,
-            accounts={entry.tenant: entry.user for entry in spec.accounts},
+            accounts=tuple(Mapped(entry.tenant, entry.user, entry.member) for entry in spec.accounts),
             transport=spec.transport,
             conf=spec.conf,
             path=spec.path,

@@ -167,6 +167,11 @@ class Spaces(Protocol):
 class Store(Protocol):
     """Where objects live."""
 
+    @property
+    def whole_at_once(self) -> bool:
+        """Whether a new object has the status it was made with from its first moment, before anybody sees it."""
+        ...
+
     async def open(self) -> None:
         """Connect, make or migrate the tables, start the writer."""
         ...

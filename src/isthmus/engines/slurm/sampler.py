@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from isthmus.engines import meters
 from isthmus.engines.metering import Power
@@ -43,7 +42,6 @@ def guess(power: Mapping[str, Power], devices: Mapping[str, int], milli_cpus: in
     return Guess(round(base * 1000), round((cpu.busy_watts - cpu.idle_watts) * 1000), milli_cpus)
 
 
-@lru_cache(maxsize=64)
 def script(wanted: Metering, guessed: Guess | None, sys: str = "/sys") -> str:
     """The sampler of one run."""
     estimate = ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
 
 from .submissions import USER
@@ -51,13 +51,40 @@ class RestSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Mapped:
+    """Who runs under which account."""
+
+    tenant: str
+    """Its name; `*` for all."""
+    user: str
+    """The account; `{member}` for what the star of `member` stands for, `{tenant}` for the tenant's name."""
+    member: str = "*"
+    """A name, in which one `*` stands for any text."""
+
+    @property
+    def rank(self) -> tuple[bool, bool]:
+        """Those that name somebody come first."""
+        return self.tenant == "*", "*" in self.member
+
+    def account(self, tenant: str, member: str) -> str | None:
+        """The account, if this is about them. Of whom nothing is known, only one that does not depend on it."""
+        if self.tenant not in ("*", tenant):
+            return None
+        before, star, after = self.member.partition("*")
+        part = member[len(before) : len(member) - len(after)] if star else member
+        if (before + part + after if star else before) != member or ("{member}" in self.user and not part):
+            return None
+        return self.user.replace("{tenant}", tenant).replace("{member}", part)
+
+
+@dataclass(frozen=True, slots=True)
 class SlurmSettings:
     """How a Slurm cluster is reached and used."""
 
     folder: str
     """On a file system that all nodes see: records, runs and their logs."""
-    accounts: Mapping[str, str] = field(default_factory=dict)
-    """Tenant to account on the cluster; `*` for all others, `{tenant}` for the tenant's name. None: nobody may."""
+    accounts: tuple[Mapped, ...] = ()
+    """Who runs under which account. Default none: nobody may."""
     transport: Transport = "Command"
     conf: str | None = None
     """slurm.conf. Default none: the system's own."""
@@ -87,15 +114,28 @@ class SlurmSettings:
         """PATH for commands and jobs."""
         return f"{self.path}:{SYSTEM_PATH}" if self.path else SYSTEM_PATH
 
-    def user_of(self, tenant: str) -> str:
-        """The account of a tenant; raises EngineRefused with the remedy."""
-        pattern = self.accounts.get(tenant, self.accounts.get("*"))
-        if pattern is None:
-            raise EngineRefused(
-                f"Tenant {tenant} has no account on this cluster. "
-                "An administrator adds one to slurm.accounts of the site."
-            )
-        user = pattern.replace("{tenant}", tenant)
+    def user_of(self, run: Run) -> str:
+        """The account of whoever submitted a run; raises EngineRefused with the remedy."""
+        tenant, member = run.namespace, run.member
+        found = (entry.account(tenant, member) for entry in sorted(self.accounts, key=lambda entry: entry.rank))
+        user = next((account for account in found if account is not None), None)
+        if user is None:
+            raise EngineRefused(self._nobody(tenant, member))
         if user == "root" or not USER.fullmatch(user):
-            raise EngineRefused(f"{user!r} is no account for jobs: they never run as root, and names follow a pattern.")
+            raise EngineRefused(
+                f"{user!r} is no account for jobs: they never run as root, and names follow a pattern. "
+                "An administrator names another one in slurm.accounts of the site."
+            )
         return user
+
+    def _nobody(self, tenant: str, member: str) -> str:
+        remedy = "An administrator adds one to slurm.accounts of the site."
+        if not any(entry.tenant in ("*", tenant) for entry in self.accounts):
+            return f"Tenant {tenant} has no account on this cluster. {remedy}"
+        if member:
+            return f"{member} of tenant {tenant} has no account on this cluster. {remedy}"
+        return (
+            f"On this cluster jobs run as persons, and it is not known which member of tenant {tenant} this one is of. "
+            "Submit it as a member, with a personal token (an administrator makes it: "
+            "isthmus token create NAME --role none -n isthmus-system)."
+        )

@@ -27,7 +27,7 @@ def manifests(place: Place, name: str) -> list[dict[str, Any]]:
                     "conf": str(place.conf),
                     **({"path": str(place.programs / "bin")} if place.settings().release else {}),
                     "folder": str(place.shared / name),
-                    "accounts": [{"tenant": "*", "user": ACCOUNT}],
+                    "accounts": [{"tenant": "*", "user": ACCOUNT, "shared": True}],
                 },
             },
         },

@@ -47,6 +47,8 @@ _TRIES = 20
 class KubernetesStore:
     """Objects in an API server."""
 
+    whole_at_once = False
+
     def __init__(self, access: Access, settings: StoreSettings | None = None) -> None:
         self._settings = settings or StoreSettings()
         self.api = KubernetesClient(access, self._settings.answer_wait, meanings=STORE, at_once=self._settings.requests)

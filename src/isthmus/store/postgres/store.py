@@ -44,6 +44,8 @@ _NOTHING = "nothing was changed"
 class PostgresStore:
     """Objects in PostgreSQL."""
 
+    whole_at_once = True
+
     def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
         self._url = url
         self._settings = settings or StoreSettings()

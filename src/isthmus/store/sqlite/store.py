@@ -78,6 +78,8 @@ class _Committed:
 class SqliteStore:
     """Objects in one SQLite file."""
 
+    whole_at_once = True
+
     def __init__(self, path: Path, settings: StoreSettings | None = None) -> None:
         self._path = path
         self._settings = settings or StoreSettings()
