@@ -26,7 +26,7 @@ PATIENCE = 30.0
 """Seconds a new connection may stay silent, and that a request may take to say what it wants."""
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request before its body: the parser itself would keep any number, of anybody."""
-SMALL, FEW = 16 * 1024, 8
+SMALL, FEW = 64 * 1024, 8
 """Bytes and number of pieces that may wait for each other, until the next turn of the loop."""
 REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 43\r\n\r\n"
