@@ -20,7 +20,7 @@ from isthmus.engines.base import EndReason, Engine, Observation, RunState
 from isthmus.errors import Conflict, EngineRefused, Invalid, NotFound, SiteUnavailable
 from isthmus.metrics import JOBS_ENDED
 from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
-from isthmus.resources.kinds import JOB, TENANT
+from isthmus.resources.kinds import JOB, SITE, TENANT
 from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant
 from isthmus.runtime.controllers import DONE, Result
@@ -196,7 +196,7 @@ class JobReconciler:
 
     async def _follow(self, record: Record, job: Job) -> Result:
         site = job.status.site or ""
-        if self._site_is_gone(site):
+        if await self._site_is_gone(site):
             lost = Observation(RunState.ENDED, reason=EndReason.NODE_LOST, message=f"site {site} was removed")
             await self._end(record, job, lifecycle.ended(job, lost, None, self._now()))
             return DONE
@@ -393,7 +393,7 @@ class JobReconciler:
         if RUN_FINALIZER not in (job.metadata.finalizers or ()):
             return DONE
         for attempt, site in _tries(job):
-            if site is None or self._site_is_gone(site):
+            if site is None or await self._site_is_gone(site):
                 continue
             engine = self._engines.of(site)
             run_id = job.run(attempt)
@@ -414,8 +414,15 @@ class JobReconciler:
         await self._writer.metadata(record, finalizers=kept)
         return DONE
 
-    def _site_is_gone(self, site: str) -> bool:
-        return self._engines.find(site) is None and not self._engines.expects(site)
+    async def _site_is_gone(self, site: str) -> bool:
+        """Whether it was removed. One whose manifest cannot be used is not shown here, and is still there."""
+        if self._engines.find(site) is not None or self._engines.expects(site):
+            return False
+        try:
+            await self._store.get(Key(SITE.name, "", site))
+        except NotFound:
+            return True
+        return False
 
 
 def _unresolved(job: Job) -> bool:

@@ -1,4 +1,4 @@
-"""Objects that others wrote past our API: what the models refuse is refused here, with the same sentence.
+"""Objects that others wrote past our API, or an earlier version let pass: refused here, with the models' own sentence.
 
 Where a cluster is the home, anybody with kubectl writes objects that only a schema has checked. Reconcilers must never
 see one that the models would not take. A new one is not shown to them at all; of one that was good and was changed for

@@ -56,14 +56,15 @@ class ControlPlane:
     ) -> None:
         self._wake = asyncio.Event()
         self._engines = engines
-        self._refuser = Refuser(store, leadership) if others_write else None
-        accept = self._refuser.accept if self._refuser else None
-        self._jobs, self._sites = Informer(store, JOB, accept=accept), Informer(store, SITE, accept=accept)
+        # An earlier version may have let pass what this one refuses. Work comes by the thousand: our API checked it.
+        self._refuser = Refuser(store, leadership)
+        accept, accept_work = self._refuser.accept, self._refuser.accept if others_write else None
+        self._jobs, self._sites = Informer(store, JOB, accept=accept_work), Informer(store, SITE, accept=accept)
         self._tenants, self._classes = (
             Informer(store, TENANT, accept=accept),
             Informer(store, DEVICE_CLASS, accept=accept),
         )
-        self._experiments = Informer(store, EXPERIMENT, accept=accept)
+        self._experiments = Informer(store, EXPERIMENT, accept=accept_work)
         self._recorder = Recorder(store, self._tenants)
         index = JobIndex(self._look_at_job, self._wake.set)
         shared: dict[str, Any] = {"store": store, "leadership": leadership}
@@ -127,8 +128,8 @@ class ControlPlane:
                     self._placer.run,
                     self._sweeper.run,
                     self._profiles.run,
+                    self._refuser.run,
                 ]
-                parts += [self._refuser.run] if self._refuser else []
                 parts += [c.run for c in (self._site_controller, self._tenant_controller, self._class_controller)]
                 for part in parts:
                     group.create_task(part())
