@@ -12,7 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from isthmus.scheduling.deadlines.methods import METHODS, method
-from isthmus.scheduling.deadlines.models import Snapshot, check_plan
+from isthmus.scheduling.deadlines.models import (
+    Job,
+    JobState,
+    MachineType,
+    Placement,
+    Profile,
+    Snapshot,
+    check_plan,
+)
 from isthmus.scheduling.deadlines.optimising import expected_cost, optimise
 from isthmus.scheduling.deadlines.ordering import greedy
 
@@ -84,6 +92,23 @@ def test_a_machine_that_disappears_costs_only_its_place(snapshot: Snapshot) -> N
     check_plan(fewer, plan)
     assert snapshot.machines[0] not in plan.machines
     assert plan.placements or not fewer.machines or len(plan.rejected) == len(fewer.jobs)
+
+
+def test_who_cannot_be_restarted_stays_where_no_other_plan_is_found() -> None:
+    """Found by chance: the machine of one job disappears, and what the others could gain is all but nothing."""
+    a4, b1, b4 = (MachineType(f"{d}{n}", d, n, float(n), 50 + 100 * n) for d, n in (("a", 4), ("b", 1), ("b", 4)))
+    short = 27.807783406318187
+    wants = (("a", 3, short, "n0", False), ("b", 3, short, "n1", False), ("b", 1, 60.0, "n1", True))
+    jobs = tuple(
+        JobState(
+            Job(f"j{row}", 0.0, 0.0, 0.0, Profile({(device, count): seconds, ("z", 1): 100.0}), restartable),
+            placement=Placement(machine, count),
+            ready=10.0 if row == 0 else 0.0,
+        )
+        for row, (device, count, seconds, machine, restartable) in enumerate(wants)
+    )
+    snapshot = Snapshot(0.0, ("n1",), (a4, b1, b4), jobs, {"n0": a4, "n1": b4})
+    check_plan(snapshot, optimise(snapshot))
 
 
 _PROGRAM = """

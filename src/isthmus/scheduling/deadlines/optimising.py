@@ -85,6 +85,13 @@ def _worth(snapshot: Snapshot, market: Market, values: Values, plan: Plan) -> tu
     return bool(longest), total
 
 
+def _as_it_is(snapshot: Snapshot) -> Plan:
+    """The plan that changes nothing: it is always possible."""
+    placements = {state.job.name: state.placement for state in snapshot.jobs if state.placement}
+    machines = {place.machine: snapshot.configured[place.machine] for place in placements.values()}
+    return Plan(machines, placements)
+
+
 class _Search:
     """For the best plan, from all machines down to as few as could be better."""
 
@@ -94,7 +101,7 @@ class _Search:
         self._crowded = len(snapshot.machines) < self._crowd
         self._values = value(snapshot, market, self._crowded)
         self._ceiling = Ceiling(market, self._values)
-        self._best: Callable[[], Plan] = Plan
+        self._best: Callable[[], Plan] = partial(_as_it_is, snapshot)
         self._worth = (False, -inf)
         self._slight = _ROUNDING * (self._ceiling.free + float(np.abs(self._values.wait).sum()))
         states = snapshot.jobs
