@@ -75,16 +75,16 @@ def prepare_status(kind: Kind, old: Object, sent: Mapping[str, Any]) -> Object:
     version = obj["metadata"].get("resourceVersion")
     metadata = {**old["metadata"], **({"resourceVersion": version} if version else {})}
     checked = _checked(kind, {**old, "metadata": metadata, "status": obj.get("status") or {}})
-    if kind in _WORK:  # whose it is was said once, by whoever checked it
-        checked["status"].pop("member", None)
-        note_member(kind, checked, old.get("status", {}).get("member"))
+    note_member(kind, checked, old.get("status", {}).get("member"))
     return checked
 
 
 def note_member(kind: Kind, new: Object, member: str | None) -> None:
-    """Write down who creates work: sites may run it under that person's account."""
-    if kind in _WORK and member is not None:
-        new["status"]["member"] = member
+    """Write down whose work it is, and nobody else: sites may run it under that person's account."""
+    if kind in _WORK:
+        new["status"].pop("member", None)
+        if member is not None:
+            new["status"]["member"] = member
 
 
 def check_rights(caller: Caller, kind: Kind, old: Object | None, new: Object) -> None:

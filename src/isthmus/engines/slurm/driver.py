@@ -70,6 +70,7 @@ class SlurmEngine:
         self._catching_up: asyncio.Task[None] | None = None
         self._submitting: dict[str, asyncio.Lock] = {}
         self._notes: set[asyncio.Task[None]] = set()
+        self._users: dict[tuple[str, str], str] = {}
         self._groups: dict[str, frozenset[str] | None] = {}
 
     async def open(self) -> None:
@@ -133,13 +134,20 @@ class SlurmEngine:
         words = [*run.command, *run.args, *run.env, *run.env.values(), run.script or ""]
         if any("\0" in word for word in words):
             raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
-        self._settings.user_of(run)
+        self._user_of(run)
         self._partitions_for(run)
+
+    def _user_of(self, run: Run) -> str:
+        """The account of whoever submitted it. Looked for once: a site may name thousands."""
+        person = run.namespace, run.member
+        if person not in self._users:
+            self._users[person] = self._settings.user_of(run)
+        return self._users[person]
 
     def _partitions_for(self, run: Run) -> tuple[str, ...]:
         gres = submissions.gres_of(run, self._gres)
         account = run.slurm.account or self._settings.account
-        access = Access(account, run.slurm.qos or "", self._groups.get(self._settings.user_of(run)))
+        access = Access(account, run.slurm.qos or "", self._groups.get(self._user_of(run)))
         # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
         key = (run.slurm.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
         if (known := self._chosen.get(key)) is None:
@@ -184,13 +192,13 @@ class SlurmEngine:
 
     async def _learn_groups(self, run: Run) -> None:
         """Which groups the person is in, once, and only where a partition is for some groups only."""
-        user = self._settings.user_of(run)
+        user = self._user_of(run)
         if user not in self._groups and any(partition.allow_groups is not None for partition in self._partitions):
             self._groups[user] = await self._controller.groups(user)
 
     async def _begin(self, run: Run, files: FileSource | None) -> Known | None:
         """Stage the folder and make the record; None if there is one."""
-        user = self._settings.user_of(run)
+        user = self._user_of(run)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
         measured, guessed = self._metering(run)
