@@ -10,7 +10,7 @@ SHELL := /bin/bash
 # Many tests wait for a real server: more of them than cores may run at once.
 WORKERS ?= 3
 
-.PHONY: help up down test check format lint types layers unit system programs bench docs screenshots clean
+.PHONY: help up down test test-all check format lint types layers unit system programs bench docs screenshots clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,15 +34,15 @@ types: $(STAMP)
 	$(BIN)/mypy
 layers: $(STAMP)
 	$(BIN)/lint-imports
-# Real servers on a busy machine are sometimes late: what failed beside other tests is tried once more alone, and said.
 unit: $(STAMP)
-	@$(BIN)/pytest -q -n $(WORKERS) --durations 20 || { test $$? -eq 1 && \
-	  echo "== what failed is tried once more, alone ==" && \
-	  $(BIN)/pytest -q --last-failed --last-failed-no-failures none --maxfail 5; }
+	@$(SHELL) .ci/unit $(BIN)/pytest -n $(WORKERS)
+
+test-all: system $(STAMP) programs check  ## the same with every crash point, not a sample of them; takes hours
+	@$(SHELL) .ci/unit $(BIN)/pytest -n $(WORKERS) --crash-points all
 
 bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-scheduling.md
 	$(BIN)/python -m benchmarks
-	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.scheduling.page
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py

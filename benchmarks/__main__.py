@@ -14,7 +14,19 @@ from pathlib import Path
 from .load import need_wrk
 from .report import page, refreshed
 
-PARTS = ("reads", "creates", "throughput", "running", "watching", "slurm", "kubernetes", "exposing", "console")
+PARTS = (
+    "reads",
+    "creates",
+    "throughput",
+    "running",
+    "watching",
+    "taking_over",
+    "slurm",
+    "slurm_sites",
+    "kubernetes",
+    "exposing",
+    "console",
+)
 
 SIZED = ("kubernetes",)
 """Parts that take long, and whose sizes may be set."""

@@ -23,12 +23,13 @@ PAINT = """() => new Promise((done) => new PerformanceObserver((list) => {
     for (const entry of list.getEntriesByName("first-contentful-paint")) done(entry.startTime);
 }).observe({ type: "paint", buffered: true }))"""
 CANCEL = """() => new Promise((done) => {
+    document.querySelector('[data-key="c"]').click();
     const began = performance.now();
     const shown = () => document.querySelector(".head .phase").dataset.phase === "Cancelled";
     const look = () => shown() && (watch.disconnect(), done(performance.now() - began));
     const watch = new MutationObserver(look);
     watch.observe(document.body, { subtree: true, childList: true, attributes: true });
-    document.querySelector('[data-key="c"]').click();
+    document.querySelector('#ask [value="yes"]').click();
 })"""
 
 
@@ -36,9 +37,9 @@ def run(seconds: int) -> Section:
     section = Section(
         "The console",
         f"Debian's Chromium on the same cores. First paint: median of {PAINTS} loads of the list of jobs, everything "
-        "cached that may be. Cancel: from the click to the word on the page; of jobs that wait (no engine has a part "
-        "in it), and of running ones, where ending the processes counts too. Consoles left open: their streams, half "
-        f"on the list, half on a job with its log, while nothing changes for {QUIET} s.",
+        "cached that may be. Cancel: from the confirmation to the word on the page; of jobs that wait (no engine has a "
+        "part in it), and of running ones, where ending the processes counts too. Consoles left open: their streams, "
+        f"half on the list, half on a job with its log, while nothing changes for {QUIET} s.",
     )
     with isthmus() as small, isthmus() as server, chromium() as browser:
         _create(small, 0, FEW)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.engines.base import Engine
-from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.kinds import Kind
 from isthmus.resources.sites import Site
 from isthmus.resources.validation import validate
@@ -35,7 +35,7 @@ async def running_plane(
     plane = ControlPlane(
         store=store,
         blobs=DirectoryBlobs(folder / "files"),
-        engines=EngineRoom(),
+        engines=EngineRegistry(),
         make_engine=make_engine,
         leadership=Sole(),
         **more,

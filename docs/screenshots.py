@@ -10,10 +10,10 @@ from isthmus.testing.browsers import chromium, signed_in
 from isthmus.testing.servers import GROUP, ServerProcess, eventually, running_server
 
 IMAGES = Path(__file__).parent / "images"
-SIZE = {"width": 1120, "height": 700}
+SIZE = {"width": 1280, "height": 800}
 TRAIN = """\
 #!/usr/bin/env python3
-import json, os, random, time
+import json, os, random, sys, time
 random.seed(1)
 data = [random.random() for _ in range(2_000_000)]
 os.makedirs("out")
@@ -24,6 +24,8 @@ for epoch in range(1, 400):
     loss = 2.3 * 0.97 ** epoch + random.random() / 20
     print(f"epoch {epoch:3d}  loss {loss:.4f}  accuracy {1 - loss / 2.6:.3f}", flush=True)
     print("isthmus:", json.dumps({"accuracy": 1 - loss / 2.6}), flush=True)
+    if epoch % 20 == 0:
+        print(f"warning: epoch {epoch}: learning rate is high", file=sys.stderr, flush=True)
     time.sleep(0.25 * random.random())
 """
 COMPARE = """\
@@ -77,7 +79,9 @@ def work(server: ServerProcess) -> None:
     experiments = f"{GROUP}/namespaces/default/experiments"
     server.request(experiments, {"kind": "Experiment", "metadata": {"name": "sizes"}, "spec": spec})
     eventually(lambda: server.request(f"{experiments}/sizes")["status"]["phase"] == "Succeeded", timeout=120)
-    server.submit("train-resnet", script=TRAIN, outputs=["out/*"], resources={"cpus": "1", "memory": "1Gi"})
+    server.submit(
+        "train-resnet", script=TRAIN, outputs=["out/*"], streams="Separate", resources={"cpus": "1", "memory": "1Gi"}
+    )
     server.submit("evaluate", "true", dependencies=[{"job": "train-resnet"}])
     server.submit("large-model", "true", resources={"cpus": "512"})
     eventually(lambda: server.status("train-resnet")["phase"] == "Running")

@@ -9,6 +9,10 @@ changed, write the table again on a quiet machine:  pytest -n 3 --write-duration
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -26,8 +30,27 @@ from isthmus.testing.kubernetes_home import settled
 from isthmus.testing.servers import ServerProcess, running_server
 
 # A busy machine is slow, which says nothing about what is tested.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# In CI the same examples are tried at each run, so that a change is judged by what it changes; people's runs explore.
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
 settings.load_profile("busy")
+
+
+def leave_the_user_alone() -> None:
+    """Tests see neither the user's settings nor an instance that is running: only caches are shared.
+
+    Set once for this process, so that every program which a test starts inherits it.
+    """
+    for name in [name for name in os.environ if name.startswith("ISTHMUS_")] + ["KUBECONFIG", "SLURM_CONF"]:
+        os.environ.pop(name, None)
+    empty = tempfile.mkdtemp(prefix="isthmus-tests-")
+    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    os.environ |= {"XDG_CONFIG_HOME": empty, "XDG_DATA_HOME": empty, "ISTHMUS_DATA": f"{empty}/isthmus"}
+    atexit.register(shutil.rmtree, empty, ignore_errors=True)
+
+
+leave_the_user_alone()
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm-release", default="", help="run Slurm of this Debian release, such as trixie, in tests")
+    parser.addoption("--crash-points", default="4", help="how many crash points by chance, all, or names with commas")
     parser.addoption("--write-durations", action="store_true", help="write tests/durations.txt again")
 
 

@@ -1,10 +1,14 @@
-"""The order of the tests: the table that it follows speaks of files that there are, and long ones begin first."""
+"""The order of the tests, and what they may see: the table names files that exist, long ones begin first."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+from isthmus.client.config import find_access, local_instance
+from isthmus.errors import Misconfigured
 
 from .conftest import TOGETHER, pytest_collection_modifyitems, unit_of, weights
 
@@ -24,3 +28,9 @@ def test_what_takes_longest_begins_first(request: pytest.FixtureRequest) -> None
     kubernetes = {unit_of(item.nodeid) for item in items if item.get_closest_marker("kubernetes")}
     order = [unit for unit in dict.fromkeys(unit_of(item.nodeid) for item in items) if unit not in kubernetes]
     assert order == sorted(order, key=lambda unit: (-weight.get(unit, 0.0), unit))
+
+
+def test_the_users_own_instance_and_settings_are_not_seen() -> None:
+    with pytest.raises(Misconfigured):
+        find_access()
+    assert not local_instance(os.environ).exists()

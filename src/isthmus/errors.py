@@ -22,6 +22,7 @@ IsthmusError
 │   ├── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
 │   └── Unreachable        the server could not be reached at all: nothing was sent
 ├── EngineRefused      the engine answered, and its answer is no
+├── JobFailed          a job that was waited for did not succeed (Python: `wait(check=True)`)
 └── Misconfigured      a setting or the machine lacks something: says what to install or set
 ```
 
@@ -61,6 +62,11 @@ class Invalid(IsthmusError):
     code = "Invalid"
 
 
+def invalid_field(field: str, message: str) -> Invalid:
+    """The refusal of one field."""
+    return Invalid(f"{field}: {message}", causes=(Cause(field, message),))
+
+
 class TooLarge(Invalid):
     """The input is larger than the limit."""
 
@@ -80,9 +86,22 @@ class Forbidden(IsthmusError):
 
 
 class NotFound(IsthmusError):
-    """There is no such thing, or it is not the caller's to know."""
+    """There is no such thing, or it is not the caller's to know. Names the object, where one is missing."""
 
     code = "NotFound"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        causes: tuple[Cause, ...] = (),
+        retry_after: float | None = None,
+        kind: str = "",
+        namespace: str = "",
+        name: str = "",
+    ) -> None:
+        super().__init__(message, causes=causes, retry_after=retry_after)
+        self.kind, self.namespace, self.name = kind, namespace, name
 
 
 class Conflict(IsthmusError):
@@ -132,6 +151,12 @@ class EngineRefused(IsthmusError):
     """The engine answered, and said no."""
 
     code = "EngineRefused"
+
+
+class JobFailed(IsthmusError):
+    """A job that was waited for did not succeed."""
+
+    code = "JobFailed"
 
 
 class Misconfigured(IsthmusError):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.api.patching import APPLIED_ANNOTATION, apply, json_patch, merge
+from isthmus.api.resources.patching import APPLIED_ANNOTATION, apply, json_patch, merge
 from isthmus.errors import Invalid, TooLarge
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2)

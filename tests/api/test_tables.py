@@ -6,7 +6,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from isthmus._kit.clock import timestamp
-from isthmus.api.tables import Form, form_of, human_duration, table
+from isthmus.api.resources.tables import Form, form_of, human_duration, table
 from isthmus.resources.kinds import KINDS
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -292,7 +292,7 @@ async def test_events_are_resumed_where_they_stopped(api: RunningApi) -> None:
 
 
 async def test_a_quiet_stream_is_kept_alive(api: RunningApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.api.logs.KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr("isthmus.api.runs.logs.KEEP_ALIVE_SECONDS", 0.05)
     await api.create_job("j", phase="Running")
     headers = {"Accept": "text/event-stream"}
     async with api.client(headers=headers) as client, client.stream("GET", f"{BASE}/j/log?follow=true") as answer:

@@ -12,11 +12,11 @@ import pytest
 from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidator, OpenAPIV31SpecValidator
 
 from isthmus.api.openapi import protobuf, serving
-from isthmus.api.targets import VIEWS
+from isthmus.api.resources.targets import all_views
 from isthmus.testing.apis import RunningApi
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-GROUPS = [f"apis/{group}/{version}" if group else f"api/{version}" for group, version in VIEWS]
+GROUPS = [f"apis/{group}/{version}" if group else f"api/{version}" for group, version in all_views()]
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -58,7 +58,7 @@ def named(data: bytes, number: int = 1) -> dict[str, bytes]:
 def test_documents_are_valid() -> None:
     OpenAPIV31SpecValidator(orjson.loads(serving.whole_document().data)).validate()
     OpenAPIV2SpecValidator(orjson.loads(serving.swagger(binary=False).data)).validate()
-    for group, version in VIEWS:
+    for group, version in all_views():
         OpenAPIV30SpecValidator(orjson.loads(serving.of_group(group, version).data)).validate()
 
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from isthmus.resources.kinds import JOB, KINDS, Kind
-from isthmus.resources.schemas import INT_OR_STRING, PRESERVE, json_schema, structural_schema
+from isthmus.resources.schemas.documents import INT_OR_STRING, PRESERVE, json_schema, structural_schema
 
 ALL = list(KINDS.values())
 VALUE_WORDS = {
@@ -85,6 +85,7 @@ def test_structural_schemas_keep_what_matters() -> None:
     assert spec["command"] == {
         "type": "array",
         "items": {"type": "string"},
+        "maxItems": 10_000,
         "description": "program and arguments, run without a shell",
     }
     assert spec["resources"]["properties"]["nodes"] == {

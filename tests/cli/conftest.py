@@ -56,7 +56,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     home = tmp_path / "home"
     home.mkdir()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ISTHMUS_", "XDG_", "KUBECONFIG", "NO_COLOR"))}
-    return {**kept, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
+    return {**kept, "HOME": str(home), "XDG_DATA_HOME": str(home / "data"), "ISTHMUS_DATA": str(home / "data/isthmus")}
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from isthmus.cli.compare import _parameter, _tolerance
-from isthmus.cli.comparisons import csv_of, progress_line, spread_text, table_of, went_well
-from isthmus.cli.experiments import form_of
-from isthmus.cli.report_plots import ticks
-from isthmus.cli.reports import html_report
-from isthmus.cli.sparklines import lines, merged, sparkline
+from isthmus.cli.experiments.compare import _parameter, _tolerance
+from isthmus.cli.experiments.comparisons import csv_of, progress_line, spread_text, table_of, went_well
+from isthmus.cli.experiments.experiments import form_of
+from isthmus.cli.experiments.report_plots import ticks
+from isthmus.cli.experiments.reports import html_report
+from isthmus.cli.jobs.sparklines import lines, merged, sparkline
 from isthmus.errors import Invalid
 
 

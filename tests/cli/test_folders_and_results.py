@@ -66,7 +66,7 @@ def test_a_missing_python_is_explained(isthmus: Any) -> None:
 
 
 def test_outputs_of_an_array_come_back_by_index(isthmus: Any, work: Path) -> None:
-    words = ["--name", "parts", "--array", "0-1", "--no-files", "--keep", "o*.txt"]
+    words = ["--name", "parts", "--array", "0-1", "--no-files", "--outputs", "o*.txt"]
     done = isthmus("run", *words, "--", "sh", "-c", "echo $ISTHMUS_ARRAY_INDEX > o.txt")
     assert done.returncode == 0, done.stderr
     assert "brought back 2 files" in done.stderr
@@ -78,7 +78,7 @@ def test_outputs_of_an_array_come_back_by_index(isthmus: Any, work: Path) -> Non
 
 @pytest.mark.parametrize("array", [[], ["--array", "0-1"]])
 def test_nothing_to_bring_back_is_told(isthmus: Any, array: list[str]) -> None:
-    done = isthmus("run", *array, "--no-files", "--keep", "nothing*", "--", "true")
+    done = isthmus("run", *array, "--no-files", "--outputs", "nothing*", "--", "true")
     assert done.returncode == 0
     assert "no file of the job matches nothing*" in done.stderr
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from isthmus.cli import running
-from isthmus.cli.interrupting import Terminated, noted, raised, terminated
-from isthmus.cli.run_words import RunOptions, read_words
+from isthmus.cli.jobs import running
+from isthmus.cli.jobs.interrupting import Terminated, noted, raised, terminated
+from isthmus.cli.jobs.run_words import RunOptions, read_words
 
 
 @pytest.fixture(autouse=True)

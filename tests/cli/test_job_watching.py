@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isthmus.cli.columns import columns_of
-from isthmus.cli.job_watching import Rows, _Newest
+from isthmus.cli.jobs.job_watching import Rows, _Newest
 from isthmus.cli.tables import cut
 from isthmus.client.following import WatchEvent
 
@@ -40,7 +40,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_rows_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: terminal_size((width, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: terminal_size((width, 24)))
     rows = Rows([column for column in columns_of("Job") if not column.wide])
     first = [job("short", 1)]
     lines = rows.line(WatchEvent("ADDED", first[0]), first).splitlines()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.cli.installing import install
-from isthmus.cli.moving import export, import_
+from isthmus.cli.platform.installing import install
+from isthmus.cli.platform.moving import export, import_
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.resources.kinds import JOB, SITE, TOKEN
 from isthmus.resources.tokens import hash_secret

@@ -62,7 +62,7 @@ def test_without_a_server_the_remedy_is_told(offline: Any, tmp_path: Path) -> No
         (["apply", "-f", "missing.yaml"], "missing.yaml"),
         (["delete", "jobs"], "which jobs?"),
         (["delete"], "isthmus delete KIND NAME, or isthmus delete -f FILE"),
-        (["run", "-o", "json", "--", "true"], "--keep PATTERN"),
+        (["run", "-o", "json", "--", "true"], "--outputs PATTERN"),
         (["login"], "--url"),
         (["completion", "tcsh"], "bash, zsh or fish"),
     ],
@@ -104,7 +104,7 @@ def test_doctor_works_without_a_server(offline: Any) -> None:
 
 @pytest.mark.parametrize(("option", "hint"), [("", True), (" '--enable-optimizations'", False)])
 def test_a_slow_interpreter_is_hinted_at(option: str, hint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.cli import checks
+    from isthmus.cli.platform import checks
 
     built = {"CONFIG_ARGS": f"'--prefix=/home/a/.pyenv/versions/3.12.1'{option}"}
     monkeypatch.setattr(checks.sysconfig, "get_config_vars", lambda: built)
@@ -113,7 +113,7 @@ def test_a_slow_interpreter_is_hinted_at(option: str, hint: bool, monkeypatch: p
 
 
 def test_the_disk_is_that_of_an_instance_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.cli import checks
+    from isthmus.cli.platform import checks
 
     monkeypatch.setattr(checks, "local_instance", lambda _: tmp_path / "instance")
     assert "disk" not in [check.name for check in checks.machine_checks({})]
@@ -152,7 +152,7 @@ def test_every_error_has_its_exit_code() -> None:
     expected = {
         "Invalid": 2, "TooLarge": 2, "NotFound": 3, "Unauthenticated": 4, "Forbidden": 4, "Unavailable": 5,
         "StoreUnavailable": 5, "SiteUnavailable": 5, "Unreachable": 5, "Expired": 5, "Conflict": 6, "AlreadyExists": 6,
-        "EngineRefused": 1, "Misconfigured": 1, "IsthmusError": 1,
+        "EngineRefused": 1, "Misconfigured": 1, "IsthmusError": 1, "JobFailed": 1,
     }  # fmt: skip
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.IsthmusError):

@@ -60,7 +60,7 @@ def test_outputs_come_back(isthmus: Any, work: Path) -> None:
         "run",
         "--name",
         "outs",
-        "--keep",
+        "--outputs",
         "out/*.csv",
         "--",
         "sh",
@@ -493,3 +493,21 @@ def test_following_survives_the_death_of_the_server(environment: dict[str, str],
     finally:
         server.terminate()
         server.wait(30)
+
+
+def test_output_files_of_a_batch_script_come_back(isthmus: Any, work: Path) -> None:
+    (work / "job.sh").write_text(
+        "#!/bin/sh\n#SBATCH --job-name=train\n#SBATCH --output=logs/%x_%a.out\n#SBATCH --error=err.txt\n"
+        "echo to out\necho to err >&2\n"
+    )
+    done = isthmus("run", "--name", "batch-files", "job.sh")
+    assert (done.returncode, done.stdout) == (0, "to out\n"), done.stderr
+    assert (work / "logs" / "batch-files_0.out").read_text() == "to out\n"
+    assert (work / "err.txt").read_text() == "to err\n"
+
+
+def test_a_failed_array_tells_why_its_first_element_failed(isthmus: Any) -> None:
+    done = isthmus("run", "--no-files", "--name", "some-fail", "--array", "0-2", "--", "sh", "-c",
+                   "exit $((ISTHMUS_ARRAY_INDEX * 3))")  # fmt: skip
+    assert done.returncode == 1
+    assert "2 of 3 elements failed; the first, some-fail-1:" in status(isthmus, "some-fail")["message"]

@@ -6,16 +6,16 @@ import signal
 
 import pytest
 
-from isthmus.cli import interrupting, running
 from isthmus.cli.app import COMMANDS, build, call
-from isthmus.cli.run_words import FLAGS, RunOptions, read_words
+from isthmus.cli.jobs import interrupting, running
+from isthmus.cli.jobs.run_words import FLAGS, RunOptions, read_words
 
 LINES = [
     ["--", "true"],
     ["true"],
     ["true", "--name", "x", "-c", "3"],
     ["--name", "x", "--", "python", "train.py", "--epochs", "3", "--", "-v"],
-    ["-c", "4", "-m", "8Gi", "-t", "1h", "--keep", "out/*", "--output-files", "b", "./simulate"],
+    ["-c", "4", "-m", "8Gi", "-t", "1h", "--outputs", "out/*", "--outputs", "b", "./simulate"],
     ["-d", "-o", "json", "x"],
     ["--detach", "--output=name", "x"],
     ["--cpus=0.5", "--where=location == IT", "--env", "A=1", "-e", "B", "x"],

@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from isthmus.cli.columns import COLUMNS, columns_of, command, why
-from isthmus.cli.job_pages import page
+from isthmus.cli.failures import say_error
+from isthmus.cli.jobs.job_pages import page
 from isthmus.cli.options import Format
-from isthmus.cli.tables import fitted, plain_table, relative, show
-from isthmus.client.places import PLACES
+from isthmus.cli.tables import fitted, plain_table, relative, show, table, write, write_names
+from isthmus.client.places import places
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB: dict[str, Any] = {
@@ -31,6 +32,20 @@ JOB: dict[str, Any] = {
         "outputs": {"count": 1, "bytes": 2048, "skipped": ["big.bin: too large"]},
     },
 }
+
+
+def test_a_job_that_waits_says_why_in_a_line_and_lists_the_sites_below() -> None:
+    why = "no site can run this job: local has 2 cpus, the job asks for 512"
+    message = f"{why}. local: it has 2 cpus, the job asks for 512; far: not among the sites asked for (local)"
+    waiting = {**JOB, "status": {"phase": "Pending", "reason": "NoSiteFits", "message": message}}
+    lines = page(waiting, [], []).splitlines()
+    assert f"Why:        {why} (NoSiteFits)" in lines
+    at = lines.index("Sites:")
+    assert lines[at + 1 : at + 3] == [
+        "  local  it has 2 cpus, the job asks for 512",
+        "  far    not among the sites asked for (local)",
+    ]
+    assert "Sites:" not in page(JOB, [], []), "what has ended is told of no sites"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +84,10 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_kind_has_columns() -> None:
-    assert set(COLUMNS) == {place.kind for place in PLACES}
-    for kind in COLUMNS:
-        for column in COLUMNS[kind]:
+    kinds = {place.kind for place in places()}
+    assert set(COLUMNS) <= kinds
+    for kind in kinds:
+        for column in columns_of(kind):
             assert column.value({"kind": kind, "metadata": {"name": "x"}}) in ("x", "")
 
 
@@ -90,3 +106,26 @@ def test_what_a_job_runs_and_why() -> None:
     assert command({"spec": {"script": "#!/bin/sh\n# hi\n\nmake all\n"}}) == "make all"
     assert command({"spec": {"script": "#!/bin/sh"}}) == "#!/bin/sh"
     assert why({"status": {"array": {"succeeded": 2, "total": 4, "failed": 1}}}) == "2/4 succeeded, 1 failed"
+
+
+HOSTILE = "a\x1b[2J\x9b31m\x07\u202eb"
+
+
+def test_nothing_that_a_terminal_would_obey_reaches_it(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    say_error(f"{HOSTILE} was not kept")
+    write_names([HOSTILE])
+    write({"path": HOSTILE}, Format.JSON)
+    write({"path": HOSTILE}, Format.YAML)
+    table(["PATH"], [[HOSTILE]])
+    told = capsys.readouterr()
+    for text in (told.err, told.out.replace("\x1b[1m", "").replace("\x1b[0m", "")):
+        assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text), text
+    assert "\\x1b[2J" in told.err
+
+
+def test_programs_get_names_as_they_are_and_json_that_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    write_names([HOSTILE])
+    assert capsys.readouterr().out == f"{HOSTILE}\n"
+    write({"path": HOSTILE}, Format.JSON)
+    assert json.loads(capsys.readouterr().out) == {"path": HOSTILE}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.cli import up
+from isthmus.cli.platform import checks, up
 from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.server.main import Instance
 
@@ -52,6 +52,28 @@ def test_the_greeting_signs_in_where_it_must(
     write_access(tmp_path / "usual" / "kubeconfig", Access("https://machine:7070", "ist_a_b", "default"), "isthmus")
     up._greet(secure, stop="Ctrl-C")
     assert "  try  " in capsys.readouterr().out, "it is found without signing in"
+
+
+def test_the_greeting_warns_where_jobs_are_not_isolated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    instance = Instance("http://127.0.0.1:7070", 1, tmp_path)
+    monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Check("sandbox", "warn", "no bubblewrap", "install it"))
+    up._greet(instance, stop="Ctrl-C")
+    assert "not isolated: no bubblewrap. install it" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Check("sandbox", "ok", "it is there"))
+    up._greet(instance, stop="Ctrl-C")
+    assert "isolated" not in capsys.readouterr().err
+
+
+def test_doctor_says_what_jobs_really_get() -> None:
+    def site(name: str, **features: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}, "status": {"features": features}}
+
+    found = checks.isolation_checks(
+        [site("one", isolation="bubblewrap"), site("two", isolation="none: bubblewrap is not installed"), site("three")]
+    )
+    assert [(check.result, check.message.split()[3]) for check in found] == [("ok", "one"), ("warn", "two")]
 
 
 @pytest.mark.real

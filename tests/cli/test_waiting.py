@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from isthmus.cli.jobs.running import unusual_end
+from isthmus.cli.jobs.waiting import where, why_waiting
 from isthmus.cli.naming import nearest
-from isthmus.cli.running import unusual_end
-from isthmus.cli.waiting import where, why_waiting
 
 
 def job(phase: str, **status: Any) -> dict[str, Any]:

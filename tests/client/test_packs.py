@@ -110,6 +110,34 @@ def test_links_that_lead_out_are_not_made(tmp_path: Path, to: str) -> None:
     assert not (tmp_path / "t" / "bad").is_symlink()
 
 
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"a": ".", "b": "a/.."},
+        {"deep/a": "..", "b": "deep/a/../../x"},
+        {"a": "b", "b": "c", "c": ".", "out": "a/../etc/passwd"},
+    ],
+)
+def test_links_that_lead_out_through_each_other_are_not_made(tmp_path: Path, links: dict[str, str]) -> None:
+    with pytest.raises(Invalid, match="outside the folder"):
+        unpack(archive(*links.items()), tmp_path / "t")
+    assert not [path for path in (tmp_path / "t").rglob("*") if path.is_symlink()]
+
+
+def test_a_link_that_leads_out_through_one_that_was_there_is_not_made(tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    target.mkdir()
+    (target / "there").symlink_to(tmp_path)
+    with pytest.raises(Invalid, match="outside the folder"):
+        unpack(archive(("new", "there/x")), target)
+    assert not (target / "new").is_symlink()
+
+
+def test_links_among_each_other_and_in_circles_are_made(tmp_path: Path) -> None:
+    links = {"runs/last": "1", "runs/best": "last", "here": "runs/../runs", "round": "again", "again": "round"}
+    assert sorted(unpack(archive(*links.items()), tmp_path / "t")) == sorted(links)
+
+
 def test_a_link_and_then_a_file_through_it(tmp_path: Path) -> None:
     target = tmp_path / "t"
     with pytest.raises(Invalid, match="a folder where the archive has a link"):

@@ -77,7 +77,7 @@ def test_a_newcomer_goes_from_sign_in_to_result(server: ServerProcess, browser: 
     page.get_by_label("Name", exact=True).fill("Not A Name")
     page.get_by_text("is not a name").wait_for()
     page.get_by_label("Name", exact=True).fill("first")
-    page.get_by_label("Files to keep").fill("out/*.csv")
+    page.get_by_label("Output files to keep").fill("out/*.csv")
     page.locator("#preview").get_by_text("name: first").wait_for()
     page.locator("#preview").get_by_text("out/*.csv").wait_for()
     page.get_by_role("button", name="Submit").click()
@@ -119,18 +119,18 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_is_sent_from_the_browser(server: ServerProcess, admin: Page, folder: Path) -> None:
     admin.goto("/console/submit")
-    box = admin.get_by_role("group", name="Files to send along")
+    box = admin.get_by_role("group", name="Input files")
     admin.get_by_label("Choose a folder").set_input_files(folder)
-    box.get_by_text("5 files, ").and_(box.get_by_text("sent along")).wait_for()
-    box.get_by_text("5 files, 5 left out").click()
+    box.get_by_text("5 files, ").and_(box.get_by_text("uploaded")).wait_for()
+    box.get_by_text("5 files, 5 excluded").click()
     assert box.locator("[data-left-out]").inner_text().split("\n")[1:] == [
         ".git/", "__pycache__/", "build/", "data/x.tmp", "secret.txt"
     ]  # fmt: skip
     admin.locator("#preview").get_by_text("tree: sha256:").wait_for()
-    admin.get_by_label("a command").check()
-    admin.get_by_label("Command", exact=True).fill("./run.sh")
+    admin.get_by_role("radio", name="Command").check()
+    admin.get_by_role("textbox", name="Command").fill("./run.sh")
     admin.get_by_label("Name", exact=True).fill("with-folder")
-    admin.get_by_label("Files to keep").fill("*.txt")
+    admin.get_by_label("Output files to keep").fill("*.txt")
     admin.get_by_role("button", name="Submit").click()
     admin.wait_for_url("**/jobs/default/with-folder")
     admin.get_by_role("link", name="total.txt", exact=True).click()
@@ -139,13 +139,16 @@ def test_a_folder_is_sent_from_the_browser(server: ServerProcess, admin: Page, f
 
 def test_files_are_dropped_sent_once_and_removed_again(admin: Page) -> None:
     admin.goto("/console/submit")
-    box = admin.get_by_role("group", name="Files to send along")
+    box = admin.get_by_role("group", name="Input files")
     drop = """box => {
         const dropped = new DataTransfer();
         dropped.items.add(new File(["dropped here"], "a.txt"));
         box.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
     }"""
-    for words in ("1 file, 12 B sent along.", "1 file, 12 B sent along; what was there already was not sent again."):
+    for words in (
+        "1 file, 12 B uploaded.",
+        "1 file, 12 B uploaded; files that the server already has were not uploaded again.",
+    ):
         box.evaluate(drop)
         box.get_by_text(words, exact=True).wait_for()
     assert admin.locator("[name='spec.files.tree']").input_value().startswith("sha256:")
@@ -159,17 +162,17 @@ def test_what_cannot_be_sent_is_said_and_much_is_asked_for(admin: Page, tmp_path
     for number in range(2001):
         (tmp_path / f"{number}.txt").write_text("")
     admin.goto("/console/submit")
-    box = admin.get_by_role("group", name="Files to send along")
+    box = admin.get_by_role("group", name="Input files")
     admin.get_by_label("Choose a folder").set_input_files(tmp_path)
-    box.get_by_text("That is much: 2,001 files, 0 B.").wait_for()
+    box.get_by_text("Large upload: 2,001 files, 0 B.").wait_for()
     assert admin.get_by_role("button", name="Submit").is_disabled()
-    box.get_by_role("button", name="send it all the same").press("Enter")
-    box.get_by_text("2,001 files, 0 B sent along").wait_for(timeout=120_000)
+    box.get_by_role("button", name="Upload anyway").press("Enter")
+    box.get_by_text("2,001 files, 0 B uploaded").wait_for(timeout=120_000)
     admin.locator("[name=csrf]").first.evaluate("field => (field.value = 'x')")
     admin.evaluate("document.querySelector('#submit').elements.csrf.value = 'x'")
     (tmp_path / "one.txt").write_text("1")
     admin.get_by_label("Choose files").set_input_files(tmp_path / "one.txt")
-    box.get_by_text("Not sent: this form is too old").wait_for()
+    box.get_by_text("Not uploaded: this form is too old").wait_for()
 
 
 def test_hashes_are_right_with_and_without_the_browsers_help(admin: Page) -> None:
@@ -201,8 +204,9 @@ def test_a_list_and_a_job_change_by_themselves(server: ServerProcess, admin: Pag
     server.submit("appears", "sleep", "600")
     row = admin.get_by_role("row", name=re.compile("appears"))
     row.get_by_text("Running").wait_for()
-    row.get_by_role("link").click()
+    row.get_by_role("link", name="appears").click()
     admin.get_by_role("button", name="Cancel", exact=True).click()
+    admin.get_by_role("button", name="Cancel job").click()
     admin.locator(".head .phase[data-phase=Cancelled]").wait_for()
     admin.get_by_role("button", name="Run again").wait_for()
     assert server.status("appears")["phase"] == "Cancelled"
@@ -213,7 +217,7 @@ def test_a_job_says_why_it_waits(server: ServerProcess, admin: Page) -> None:
     admin.goto("/console/jobs/default/large")
     admin.get_by_text("Why it waits").wait_for()
     admin.goto("/console/")
-    admin.get_by_role("region", name="Waiting, and why").get_by_text("large").wait_for()
+    admin.get_by_role("region", name="Waiting").get_by_text("large").wait_for()
     server.patch("large", intent="Cancel")
 
 
@@ -229,7 +233,7 @@ def test_a_second_tenant_sees_nothing(server: ServerProcess, browser: Browser) -
         eve.goto(f"/console{path}")
         assert "private-job" not in eve.locator("main").inner_text()
     eve.goto("/console/jobs/default/private-job")
-    eve.get_by_role("heading", name="You may not do that").wait_for()
+    eve.get_by_role("heading", name="Not allowed").wait_for()
     assert "private words" not in eve.content()
     eve.context.close()
 
@@ -296,14 +300,14 @@ def test_an_experiment_has_its_plots(admin: Page, experiment: str) -> None:
     admin.goto("/console/experiments")
     admin.get_by_role("link", name="sizes").click()
     admin.wait_for_url(f"**{experiment}")
-    bars = admin.get_by_role("region", name="Side by side").locator("svg")
+    bars = admin.get_by_role("region", name="Comparison by measure").locator("svg.wide-chart")
     assert bars.locator("rect").count() == 2
-    scatter = admin.get_by_role("region", name="Time against energy").locator("svg")
+    scatter = admin.get_by_role("region", name="Run time and energy").locator("svg.wide-chart")
     assert scatter.locator("circle").count() == 2
     assert scatter.locator("circle:not(.off)").count() >= 1
     admin.get_by_role("navigation", name="Measure").get_by_role("link", name="Energy", exact=True).click()
     admin.wait_for_url("**measure=energy")
-    table = admin.get_by_role("region", name="Comparison")
+    table = admin.get_by_role("region", name="Table of cells")
     assert table.get_by_role("row").count() == 3
     table.get_by_role("link").first.click()
     admin.wait_for_url("**/jobs/default/sizes-*")
@@ -313,11 +317,12 @@ def test_a_running_job_has_live_plots(server: ServerProcess, admin: Page) -> Non
     script = """for n in 1 2 3; do echo 'isthmus: {"loss": 0.'$n'}'; done; sleep 600"""
     server.submit("measured", "sh", "-c", script)
     admin.goto("/console/jobs/default/measured")
-    plots = admin.get_by_role("region", name="While it runs")
+    plots = admin.get_by_role("region", name="Metrics")
     for name in ("CPU", "Memory", "loss"):
         plots.get_by_role("img", name=re.compile(f"{name} over time")).wait_for()
     reach(plots.locator("canvas").first, DRAWN, "something is drawn")
     admin.get_by_role("button", name="Cancel", exact=True).click()
+    admin.get_by_role("button", name="Cancel job").click()
     admin.locator(".head .phase[data-phase=Cancelled]").wait_for()
 
 
@@ -331,9 +336,9 @@ def test_power_and_use_of_a_board_are_seen_live(server: ServerProcess, admin: Pa
     resources = {"devices": [{"class": "meterboard", "count": 1}]}
     server.submit("powered", "sleep", "600", resources=resources)
     admin.goto("/console/jobs/default/powered")
-    plots = admin.get_by_role("region", name="While it runs")
+    plots = admin.get_by_role("region", name="Metrics")
     plots.get_by_role("img", name="Power over time").wait_for()
-    plots.get_by_role("img", name="Device in use over time").wait_for()
+    plots.get_by_role("img", name="Device utilization over time").wait_for()
     plots.get_by_text(re.compile(r"^12\.\d+ W$")).wait_for()
     plots.get_by_text(re.compile("^40 ?%$")).wait_for()
     server.patch("powered", intent="Cancel")

@@ -143,21 +143,21 @@ async def test_a_tenant_sees_nothing_of_another(api: RunningApi) -> None:
     for topic in ("jobs/physics", "jobs/physics/secret-job", "tokens/physics", "tenants/physics"):
         answer = await stranger.http.get("/console/live", params={"on": topic})
         assert answer.status_code == 403
-    for deed in ("cancel", "again", "delete", "hold"):
-        assert (await stranger.send(f"/jobs/physics/secret-job/{deed}")).status_code == 403
+    for action in ("cancel", "again", "delete", "hold"):
+        assert (await stranger.send(f"/jobs/physics/secret-job/{action}")).status_code == 403
     assert (await stranger.send("/tenants/physics/tokens", **{"spec.user": "x"})).status_code in (403, 422)
     assert (await api.context.store.get(Key("Job", "physics", "secret-job"))).obj["spec"]["intent"] == "Run"
     await stranger.http.aclose()
 
 
-async def test_viewers_are_offered_no_deeds(api: RunningApi) -> None:
+async def test_viewers_are_offered_no_actions(api: RunningApi) -> None:
     await api.create_job("a", phase="Running")
     viewer = Person(api)
     await viewer.sign_in("viewer")
     text = await viewer.see("/jobs/physics/a")
     assert "/cancel" not in text
     assert (await viewer.send("/jobs/physics/a/cancel")).status_code == 403
-    assert "You may look, but not submit" in await viewer.see("/submit")
+    assert "You may view, but not submit" in await viewer.see("/submit")
     await viewer.http.aclose()
 
 
@@ -172,7 +172,7 @@ async def test_what_a_site_has_is_counted_in_one_way(api: RunningApi, person: Pe
         text = await person.see(path)
         free = ["1 of 4 free", "768 MiB of 1 GiB free", "1 of 2 free"]
         assert re.findall(r"<span>([^<]* of [^<]*)</span>", text) == free, path
-        assert "1 CPU is taken by work that is not ours" in text, path
+        assert "1 CPU is used by other work" in text, path
 
 
 async def test_hostile_words_stay_words(api: RunningApi, person: Person) -> None:
@@ -286,9 +286,9 @@ async def test_the_list_is_cut_into_pages(api: RunningApi, person: Person) -> No
     assert sorted(names) == [f"job-{number:03}" for number in range(70)]
     found = await person.see("/jobs?q=job-01")
     assert found.count("data-row") == 10
-    assert "No job is like that" in await person.see("/jobs?state=failed")
+    assert "No jobs match" in await person.see("/jobs?state=failed")
     assert "cannot read" in await person.see("/jobs?labels=a%3D%3D%3Db", 422)
-    assert "No job is like that" in await person.see("/jobs?before=nonsense&q=zzz")
+    assert "No jobs match" in await person.see("/jobs?before=nonsense&q=zzz")
 
 
 async def test_submitting(api: RunningApi, person: Person) -> None:
@@ -327,7 +327,7 @@ async def test_what_can_be_done_with_a_job(api: RunningApi, person: Person) -> N
     await person.send(f"/jobs/physics/{name}/hold")
     assert "Held" in await person.see(f"/jobs/physics/{name}")
     await person.send("/jobs/physics/old/delete")
-    assert 'href="/console/jobs">Look for it among all jobs</a>' in await person.see("/jobs/physics/old", 404)
+    assert 'href="/console/jobs">Search all jobs</a>' in await person.see("/jobs/physics/old", 404)
     assert (await person.send("/jobs/physics/a/explode")).status_code == 404
 
 
@@ -364,7 +364,7 @@ async def test_tenants_and_tokens(api: RunningApi) -> None:
     eve = Person(api)
     await eve.sign_in_with(secret[1])
     assert "chemistry" in await eve.see("/tenants")
-    assert "Make a token" not in await eve.see("/tenants/chemistry")
+    assert "Create a token" not in await eve.see("/tenants/chemistry")
     await admin.send(f"/tenants/chemistry/tokens/{secret[1].split('_')[1]}/revoke")
     assert (await eve.http.get("/console/jobs")).status_code == 303
     await admin.send("/tenants/chemistry/suspend")
@@ -420,7 +420,7 @@ async def test_experiments_come_in_pages_and_are_found_by_name(api: RunningApi, 
     rest = re.findall(r"/experiments/physics/(exp-\d\d)", await person.see(f"/experiments?{older[1]}"))
     assert sorted([*shown, *rest]) == [f"exp-{number:02}" for number in range(55)]
     assert re.findall(r"/experiments/physics/(exp-\d\d)", await person.see("/experiments?q=P-07")) == ["exp-07"]
-    assert "No experiment is like that" in await person.see("/experiments?q=nothing")
+    assert "No experiments match" in await person.see("/experiments?q=nothing")
     other = Person(api)
     await other.sign_in("stranger")
     assert "exp-" not in await other.see("/experiments")

@@ -14,7 +14,8 @@ import pytest
 from isthmus.engines.base import Account, RunState
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import LocalSettings
-from isthmus.testing.engines import wait_ended
+from isthmus.testing.engines import OpenReader, Traces, wait_ended
+from isthmus.testing.traces import tree_of
 
 MakeEngine = Callable[..., Awaitable[LocalEngine]]
 ACCOUNT = Account(uid=261_001)
@@ -56,3 +57,22 @@ def open_folder() -> Iterator[Path]:
     folder.chmod(0o711)
     yield folder / "site"
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The folder of the runs of `engine`."""
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def reader(root: Path) -> OpenReader:
+    return LocalEngine(LocalSettings(root=root)).open_to_read
+
+
+@pytest.fixture
+def traces(root: Path) -> Traces:
+    async def found() -> object:
+        return tree_of(root)
+
+    return found

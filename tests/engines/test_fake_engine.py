@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from isthmus.engines.base import EndReason, Engine, Run, RunState, Stream
 from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
-from isthmus.testing.engines import MemorySink, new_run_id, wait_ended
+from isthmus.testing.engines import MemorySink, Reopen, TaskContract, new_run_id, wait_ended
 from isthmus.testing.fake_engine import FakeEngine, FakeMachine, Outcome
 
 pytestmark = pytest.mark.anyio
@@ -120,3 +121,39 @@ async def test_ten_thousand_runs() -> None:
         await engine.submit(run)
     await wait_ended(engine, runs[-1].id)
     assert all(run.seen.state is RunState.ENDED for run in engine.machine.runs.values())
+
+
+class TestTasks(TaskContract):
+    """Its tasks are watched over as those of real engines are; the suites of other parts need real programs."""
+
+    test_every_part_that_the_engine_has_is_tested = None  # type: ignore[assignment]
+
+    @pytest.fixture
+    async def engine(self) -> AsyncIterator[FakeEngine]:
+        engine = FakeEngine()
+        engine.machine.outcome = lambda run: Outcome(exit_code=int(run.command[-1].removeprefix("exit ")))
+        await engine.open()
+        yield engine
+        await engine.close()
+
+    @pytest.fixture
+    async def reopen(self, engine: FakeEngine) -> AsyncIterator[Reopen]:
+        second = FakeEngine(engine.machine)
+
+        async def again() -> FakeEngine:
+            await second.open()
+            return second
+
+        yield again
+        await second.close()
+
+
+async def test_a_reader_is_another_view_of_the_machine() -> None:
+    engine = FakeEngine()
+    engine.machine.outcome = lambda _: Outcome(log=b"printed\n")
+    run = a_run()
+    await engine.submit(run)
+    reader = await FakeEngine(engine.machine).open_to_read()
+    assert await reader.read_log(run.id, Stream.STDOUT, 0, 100) == b"printed\n"
+    assert engine.machine.opened == set(), "nothing was opened for work"
+    await reader.close()

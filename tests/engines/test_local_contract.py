@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.local.driver import LocalEngine
-from isthmus.testing.engines import EngineContract, EngineTraits, Reopen
+from isthmus.testing.engines import EngineTraits, ReadContract, Reopen, RunContract, TaskContract
 
 from .conftest import ACCOUNT, MakeEngine
 
 
-class TestSandboxed(EngineContract):
+class TestSandboxed(RunContract, ReadContract, TaskContract):
     """As the machine allows it: bubblewrap and cgroups."""
 
     traits = EngineTraits(account=ACCOUNT)
@@ -26,7 +26,7 @@ class TestSandboxed(EngineContract):
         return again
 
 
-class TestBare(EngineContract):
+class TestBare(RunContract, ReadContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
 
     traits = EngineTraits(account=ACCOUNT, tells_out_of_memory=False)
@@ -46,3 +46,7 @@ class TestBare(EngineContract):
             return await make_engine(**bare)
 
         return again
+
+    @pytest.fixture
+    def root(self, open_folder: Path) -> Path:
+        return open_folder

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isthmus.engines.kubernetes.heartbeats import LEASES
-from isthmus.engines.kubernetes.pipelining import Answer
+from isthmus.engines.kubernetes.lease_writes import Answer
 from isthmus.errors import AlreadyExists, Conflict, NotFound, SiteUnavailable
 
 NODES = "/api/v1/nodes"

@@ -10,8 +10,8 @@ import pytest
 
 from isthmus.engines.kubernetes.exposing import KubernetesExposure
 from isthmus.errors import Invalid, Misconfigured, Unavailable
-from isthmus.reconcilers.exposing import ABANDON, CONDITION, FINALIZER, ExposureReconciler, no_exposure
 from isthmus.reconcilers.recording import Recorder
+from isthmus.reconcilers.sites.exposing import ABANDON, CONDITION, FINALIZER, ExposureReconciler, no_exposure
 from isthmus.resources.kinds import DEVICE_CLASS, SITE, TENANT
 from isthmus.resources.sites import ExposedIn, Site
 from isthmus.resources.validation import validate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus._kit.clock import timestamp
-from isthmus.reconcilers import planning, profiling
+from isthmus.reconcilers.placement import planning, profiling
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import DEVICE_CLASS, PROFILE, SITE, TENANT
 from isthmus.scheduling.planning.planning import Outlook

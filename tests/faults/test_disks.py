@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ def submit(server: ServerProcess, name: str, script: str = "true") -> Answer:
 def put(server: ServerProcess, content: bytes) -> Answer:
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     return ask(server, "PUT", f"/apis/isthmus.dev/v1/namespaces/default/files/{digest}", content)
+
+
+def _is_gone(server: ServerProcess, path: str) -> bool:
+    return ask(server, "GET", path).code == 404
 
 
 def fill(folder: Path) -> Path:
@@ -79,7 +84,8 @@ if os.geteuid() == 0:
         assert server.output("runs").startswith("begun\n")
         content = b"y" * 3_000_000
         assert put(server, content).code == 503
-        assert server.ready()
+        assert "space" in ask(server, "GET", "/readyz").object["message"]
+        assert ask(server, "GET", "/livez").code == 200
         eventually(lambda: server.output("runs").endswith("end\n") or None)  # its output found room in its last block
         assert server.process is not None
         assert server.process.poll() is None
@@ -90,11 +96,58 @@ if os.geteuid() == 0:
         server.submit("after", script="echo ran")
         assert server.finished("after")["phase"] == "Succeeded"
 
+    def test_on_a_full_disk_jobs_can_be_cancelled_and_deleted(
+        server_on_small_disk: ServerProcess, small_disk: Path
+    ) -> None:
+        server = server_on_small_disk
+        server.submit("over", script="head -c 9000000 /dev/urandom > result", outputs=["result"])
+        assert server.finished("over")["phase"] == "Succeeded"
+        server.submit("runs", script="echo begun; sleep 600")
+        eventually(lambda: server.output("runs") == "begun\n" or None)
+        fill(small_disk)
+        eventually(lambda: submit(server, "refused", "true " + "x" * 5000).code == 503 or None)
+        server.patch("runs", intent="Cancel")
+        assert server.finished("runs")["phase"] == "Cancelled"
+        for name in ("runs", "over"):
+            path = f"{server.jobs()}/{name}"
+            assert ask(server, "DELETE", path).code == 200
+            eventually(partial(_is_gone, server, path))
+
+    @pytest.fixture
+    def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+        """A disk of its own, of 12 MiB."""
+        disk = tmp_path / "tiny"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "tmpfs", str(disk)], check=True)
+        yield disk
+        for socket in disk.glob("data/sites/*/keeper-*.sock"):
+            socket.unlink()
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+    def test_a_log_that_fills_the_disk_traps_nobody(tiny_disk: Path, tmp_path: Path) -> None:
+        server = ServerProcess(tiny_disk / "data")
+        server.log = tmp_path / "server.log"
+        server.start()
+        try:
+            server.submit("wordy", script="yes | head -c 20000000; echo over")
+            status = server.finished("wordy")
+            assert status["phase"] in ("Succeeded", "Failed")
+            log = server.output("wordy")
+            assert log.startswith("y\ny\n")
+            assert "bytes of output were dropped here" in log
+            server.submit("next", script="echo ran")
+            assert server.finished("next")["phase"] == "Succeeded"
+            assert ask(server, "DELETE", f"{server.jobs()}/wordy").code == 200
+            eventually(lambda: ask(server, "GET", f"{server.jobs()}/wordy").code == 404 or None)
+            assert server.ready()
+        finally:
+            server.stop()
+
     def test_a_job_that_fills_the_disk_ends_and_is_told(server_on_small_disk: ServerProcess, small_disk: Path) -> None:
         server = server_on_small_disk
         server.submit("greedy", script="cat /dev/zero > all; echo code $?; sync; sleep 1; exit 9", outputs=["all"])
         eventually(lambda: os.statvfs(small_disk).f_bavail < 2 or None)
-        assert server.ready()
+        assert ask(server, "GET", "/livez").code == 200
         # Its record of the end has room of its own; the database has none until its files are gone, so the
         # administrator makes some.
         eventually(lambda: list(small_disk.glob("data/sites/local/runs/*/ended")) or None)

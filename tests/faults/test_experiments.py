@@ -153,7 +153,7 @@ def test_stop_rules(
     async def story() -> None:
         async with plane(cpus=50) as it:
             site = await it.real.get(Key("Site", "", "fake"))
-            await it.real.update(SITE, {**site.obj, "metadata": {**site.obj["metadata"], "labels": {"price": "1.5"}}})
+            await it.real.update(SITE, {**site.obj, "spec": {**site.obj["spec"], "prices": {"cpu": 1.5}}})
             it.machine.outcome = outcome
             more = {"objective": objective} if objective else {}
             await begin(it, parameters=[{"name": "n", "values": list(range(40))}], parallel=1, stop=stop, **more)

@@ -102,7 +102,12 @@ class Disturber:
         self.plane.leadership.leads = not self.plane.leadership.leads
 
     async def forget(self) -> None:
-        # Only what is known to run: of one whose submission got no answer, nobody could tell that it was lost.
+        # Only what the control plane has seen running: of one whose submission got no answer, or while the store is
+        # disturbed and it has not heard what it wrote itself, nobody could tell that it was lost.
+        store = self.plane.store
+        if store.away or store.conflicts or store.lost or not self.plane.leadership.leads:
+            return
+        await asyncio.sleep(30)
         runs = [job.run_id for job in await self.plane.jobs() if job.status.phase == "Running"]
         if runs and self.chance.random() < 0.5:
             self.plane.machine.vanish(self.chance.choice(runs))

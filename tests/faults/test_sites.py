@@ -283,3 +283,108 @@ def test_what_a_site_learns_after_the_end_is_put_right(
             assert it.machine.starts[before.run_id] == 1
 
     on_virtual_time(story())
+
+
+BROKEN = ValueError("node001[ cannot be expanded")
+
+
+async def ready_is(it: Any, ready: bool) -> dict[str, Any]:
+    """The status of the site once it is ready, or not."""
+
+    async def looked() -> Any:
+        status = (await it.real.get(Key(SITE.name, "", "fake"))).obj["status"]
+        return status if status["phase"] == ("Ready" if ready else "Unreachable") else None
+
+    found: dict[str, Any] = await it.until(looked)
+    return found
+
+
+def test_a_task_of_an_engine_that_fails_is_seen_at_the_site_and_started_again(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    """An error that no driver foresaw: the site is not Ready and says why, and works again when the task does."""
+
+    async def story() -> None:
+        async with plane() as it:
+            await ready_is(it, True)
+            (engine,) = it.machine.opened
+            (task,) = engine.tasks.vital()
+            while not task.failure:
+                task.interrupt(BROKEN)
+                await asyncio.sleep(0)
+            status = await ready_is(it, False)
+            assert "fake-watcher failed and is started again: ValueError: node001[" in status["message"]
+            (ready,) = [known for known in status["conditions"] if known["type"] == "Ready"]
+            assert (ready["status"], ready["reason"]) == ("False", "TaskFailed")
+            await ready_is(it, True)
+            await it.submit("after")
+            await it.ended("after")
+
+    on_virtual_time(story())
+
+
+def test_changes_that_break_are_seen_at_the_site_and_asked_for_again(
+    plane: Any, on_virtual_time: RunOnVirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, broken = FakeEngine.changes, asyncio.Event()
+
+    async def breaking(self: FakeEngine) -> Any:
+        if not broken.is_set():
+            raise BROKEN
+        async for runs in changes(self):
+            yield runs
+
+    monkeypatch.setattr(FakeEngine, "changes", breaking)
+
+    async def story() -> None:
+        async with plane() as it:
+            assert "site-changes failed" in (await ready_is(it, False))["message"]
+            broken.set()
+            await ready_is(it, True)
+            await it.submit("after")
+            await it.ended("after")
+
+    on_virtual_time(story())
+
+
+def test_a_look_that_breaks_is_seen_at_the_site(
+    plane: Any, on_virtual_time: RunOnVirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, broken = FakeEngine.probe, [BROKEN] * 3
+
+    async def breaking(self: FakeEngine, classes: Any) -> Any:
+        if broken:
+            raise broken.pop()
+        return await probe(self, classes)
+
+    monkeypatch.setattr(FakeEngine, "probe", breaking)
+
+    async def story() -> None:
+        async with plane() as it:
+            status = await ready_is(it, False)
+            assert "could not be looked at: ValueError: node001[" in status["message"]
+            await ready_is(it, True)
+
+    on_virtual_time(story())
+
+
+def test_an_engine_that_could_not_be_opened_leaves_nothing_behind(
+    plane: Any, on_virtual_time: RunOnVirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = FakeEngine.open
+    failures = [SiteUnavailable("half way")] * 2
+
+    async def half(self: FakeEngine) -> None:
+        await opening(self)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(FakeEngine, "open", half)
+
+    async def story() -> None:
+        async with plane() as it:
+            await ready_is(it, True)
+            assert len(it.machine.opened) == 1
+            assert [task.get_name() for task in asyncio.all_tasks()].count("fake-watcher") == 1
+
+    on_virtual_time(story())

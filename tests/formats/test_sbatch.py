@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from isthmus.errors import Invalid
@@ -41,6 +44,7 @@ def test_the_usual_lines() -> None:
     }
     assert found.array == {"indices": "0-9", "limit": 2}
     assert found.separate_streams
+    assert found.log_files == {"stdout": "out-%j.txt", "stderr": "err.txt"}
     assert found.unheeded == []
 
 
@@ -107,7 +111,7 @@ def test_devices_by_node_by_task_and_for_all() -> None:
 def test_variables_are_set_and_input_is_named() -> None:
     found = batch("--export='ALL,LEVEL=3,NAME=a b,HERE'", "--input=data.txt")
     assert found.env == {"LEVEL": "3", "NAME": "a b"}
-    assert [line.split(" ")[0] for line in found.unheeded] == ["--export=HERE", "--input=data.txt"]
+    assert [line.split(" ")[0] for line in found.unheeded] == ["--export=ALL", "--export=HERE", "--input=data.txt"]
     job = merged({"spec": {"script": "x", "env": [{"name": "LEVEL", "value": "4"}]}}, batch("--export=LEVEL=3,B=1"))
     assert job["spec"]["env"] == [{"name": "B", "value": "1"}, {"name": "LEVEL", "value": "4"}]
 
@@ -168,3 +172,57 @@ def test_what_is_said_on_the_command_line_goes_first() -> None:
     checked = Job.model_validate(validate(JOB, made))
     assert checked.spec.slurm is not None
     assert checked.spec.slurm.partition == "short"
+
+
+DOCUMENTED = (Path(__file__).parent / "recorded" / "sbatch-22.05.txt").read_text().splitlines()
+VALUES = {
+    "array": "0-3",
+    "time": "10", "nodes": "2", "ntasks": "2", "mem": "4G", "mem-per-cpu": "1G", "cpus-per-task": "2",
+    "ntasks-per-node": "2",
+    "gres": "gpu:a100:1", "gpus": "a100:1", "gpus-per-node": "a100:1", "gpus-per-task": "a100:1",
+    "signal": "USR1@60", "dependency": "afterok:1", "export": "A=1", "input": "data.txt",
+}  # fmt: skip
+HARMLESS = {"verbose", "quiet", "parsable", "open-mode", "get-user-env", "ignore-pbs", "help", "usage", "version"}
+
+
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_every_documented_option_is_honoured_or_named(line: str) -> None:
+    match = re.search(r"--([a-z0-9-]+)(=)?", line)
+    assert match
+    name = match[1]
+    option = f"--{name}={VALUES.get(name, 'x')}" if match[2] else f"--{name}"
+    found = batch("-N 2", option) if name == "ntasks-per-node" else batch(option)
+    assert found != batch() or name in HARMLESS or name in VALUES
+    short = re.match(r"-(\w), ", line)
+    if short:
+        value = f" {VALUES.get(name, 'x')}" if match[2] else ""
+        assert batch(f"-{short[1]}{value}") == (batch(option) if value or not match[2] else found)
+
+
+def test_abbreviations_and_second_spellings() -> None:
+    assert batch("--job=train").name == "train"
+    assert batch("--part=gpu").slurm == {"partition": "gpu"}
+    assert batch("-N 2", "--tasks-per-node=3") == batch("-N 2", "--ntasks-per-node=3")
+    with pytest.raises(Invalid, match="--mem-pe is ambiguous: it may be --mem-per-cpu, --mem-per-gpu"):
+        batch("--mem-pe=4G")
+    with pytest.raises(Invalid, match="did you mean --partition"):
+        batch("--partion=x")
+    with pytest.raises(Invalid, match="--time needs a value"):
+        batch("--time")
+
+
+def test_what_sbatch_refuses_is_refused() -> None:
+    with pytest.raises(Invalid, match="DOS line breaks"):
+        read_batch("#!/bin/sh\r\n#SBATCH -n 2\r\nhostname\r\n")
+    with pytest.raises(Invalid, match="heterogeneous jobs are not supported"):
+        batch("-n 2", "hetjob", "-n 4")
+
+
+def test_singleton_goes_by_the_name_in_slurms_queue() -> None:
+    found = batch("--job-name='My Train'", "--dependency=singleton")
+    assert found.slurm == {"dependency": "singleton", "jobName": "My-Train"}
+
+
+def test_output_files_outside_the_folder_are_named() -> None:
+    assert "--output=/home/ann/x.out is not honoured" in batch("--output=/home/ann/x.out").unheeded[0]
+    assert batch("-o /dev/null") == batch()

@@ -254,3 +254,21 @@ async def test_followers_are_told_when_the_token_expires(store: Store) -> None:
     with authenticator.following(header, authenticator.authenticate(header), ended.set):
         await asyncio.wait_for(ended.wait(), 30)
     await authenticator.close()
+
+
+async def test_an_object_that_cannot_be_read_gives_no_right_and_hinders_nobody(world: World) -> None:
+    """Where a cluster is the store, others may write what our API would refuse."""
+    name, secret = await world.token("physics", "member")
+    broken = {"kind": "Token", "metadata": {"name": "broken", "namespace": "physics"}, "spec": {"user": "eve"}}
+    await world.store.create(TOKEN, broken)
+    odd = {"kind": "Tenant", "metadata": {"name": "odd"}, "spec": {"members": [{"user": "eve", "role": "emperor"}]}}
+    await world.store.create(TENANT, odd)
+    await world.tenant("later", eve="admin")
+    assert world.authenticator.tenant("odd") is None
+    assert world.authenticator.tenant("later") is not None
+    await world.change(TOKEN, Key("Token", "physics", name), revoked=True)
+    assert world.refuses(secret), "what comes after it is still heard"
+    again = Authenticator(world.store)
+    await again.start()
+    assert again.tenant("later") is not None
+    await again.close()

@@ -72,7 +72,7 @@ async def make_engine(settings: KubernetesSettings) -> AsyncIterator[MakeEngine]
 
     yield open_one
     for engine in engines:
-        if engine._watcher._task is None:  # closed by the test itself
+        if not engine.tasks.vital():  # closed by the test itself
             continue
         for known in list(engine._known.values()):
             if known.observation().state is not RunState.ENDED:

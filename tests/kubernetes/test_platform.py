@@ -57,7 +57,7 @@ def isthmus(server: ServerProcess, tmp_path: Path) -> Call:
 def test_run_on_a_board_with_files_and_outputs(isthmus: Call, server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("seven\n")
     script = "cat in.txt; echo boards $ISTHMUS_DEVICES_AKIDA; mkdir out; echo r > out/r.csv; echo bad >&2; exit 3"
-    words = ["--site", SITE, "--device", "akida", "--name", "board", "--keep", "out/*", "--", "sh", "-c", script]
+    words = ["--site", SITE, "--device", "akida", "--name", "board", "--outputs", "out/*", "--", "sh", "-c", script]
     done = isthmus("run", *words)
     assert done.returncode == 3, done.stderr
     assert done.stdout == "seven\nboards 1\n"

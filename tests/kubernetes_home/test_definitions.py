@@ -10,9 +10,8 @@ import yaml
 
 from isthmus._kit.plain_yaml import PlainLoader
 from isthmus.errors import Invalid
-from isthmus.resources.crd_rules import RULES
-from isthmus.resources.crds import OLDEST, VALIDATIONS, custom_kinds, custom_resource, custom_resources
 from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, SITE, TENANT, TOKEN, Kind
+from isthmus.resources.schemas.crds import OLDEST, VALIDATIONS, custom_kinds, custom_resource, custom_resources
 from isthmus.resources.validation import validate
 from isthmus.store.kubernetes.shaping import path_of
 from isthmus.testing.kubernetes_home import calling
@@ -204,7 +203,7 @@ def sentences(kind: Kind, spec: dict[str, Any]) -> list[str]:
     """What rules in CEL have to say of a spec, by what the model says of it."""
     with pytest.raises(Invalid) as refused:
         validate(kind, _object(kind, spec))
-    return [rule.message for rule in RULES if rule.kind is kind and rule.cel and rule.message in refused.value.message]
+    return [rule.message for rule in kind.crd_rules if rule.cel and rule.message in refused.value.message]
 
 
 @pytest.mark.parametrize(("kind", "spec"), REFUSED)
@@ -214,7 +213,7 @@ def test_rules_say_the_sentence_of_the_model(kind: Kind, spec: dict[str, Any]) -
 
 def test_every_rule_in_cel_is_tried() -> None:
     said = {sentence for kind, spec in REFUSED for sentence in sentences(kind, spec)}
-    assert {rule.message for rule in RULES if rule.cel} == said
+    assert {rule.message for kind in KINDS.values() for rule in kind.crd_rules if rule.cel} == said
 
 
 def test_a_kind_with_replicas_can_be_scaled() -> None:

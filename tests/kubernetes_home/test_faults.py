@@ -85,7 +85,7 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
     store = await open_store(location, StoreSettings(answer_wait=2.0))
     direct = await open_store(f"kubernetes:{kubernetes_api.kubeconfig}")
     gone = await direct.create(JOB, job("gone"))
-    informer = Informer(store, JOB, retry=0.05)
+    informer = Informer(store, JOB)
     task = asyncio.create_task(informer.run())
     await until(lambda: informer.get(gone.key) is not None)
     page = await store.list(Query(JOB), limit=1)
@@ -110,7 +110,7 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
 async def test_the_server_restarts_under_load(kubernetes_api: ControlPlane, admin_location: str) -> None:
     """Every write that was acknowledged is there, none twice, and a watcher saw each."""
     store = await open_store(admin_location)
-    informer = Informer(store, JOB, retry=0.05)
+    informer = Informer(store, JOB)
     task = asyncio.create_task(informer.run())
     await informer.synced()
     acknowledged: dict[str, int] = {}
@@ -156,7 +156,7 @@ def admin_location(admin: Path) -> str:
 async def test_a_kind_that_is_removed_is_not_taken_for_an_empty_one(admin: Path, admin_location: str) -> None:
     store = await open_store(admin_location)
     await store.create(JOB, job("held", finalizers=["x/y"]))
-    informer = Informer(store, JOB, retry=0.05)
+    informer = Informer(store, JOB)
     task = asyncio.create_task(informer.run())
     await informer.synced()
     async with calling(admin) as api:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.reconcilers import comparing
-from isthmus.reconcilers.comparing import RunResult, compare, front_of, spread
-from isthmus.reconcilers.experiment_plans import cells_of, job_of, order_of
+from isthmus.reconcilers.experiments import comparing
+from isthmus.reconcilers.experiments.comparing import RunResult, compare, front_of, spread
+from isthmus.reconcilers.experiments.plans import cells_of, job_of, order_of
 from isthmus.resources.comparisons import CellResult, CellState, Spread
 from isthmus.resources.experiments import Experiment, ExperimentSpec
 from isthmus.resources.states import JobPhase

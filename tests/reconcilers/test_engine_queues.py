@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from isthmus.errors import Conflict
-from isthmus.reconcilers import engine_queues
-from isthmus.reconcilers.engine_queues import telling
+from isthmus.reconcilers.jobs import engine_queues
+from isthmus.reconcilers.jobs.engine_queues import telling
 
 pytestmark = pytest.mark.anyio
 

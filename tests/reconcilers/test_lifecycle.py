@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
-from isthmus.reconcilers import lifecycle
-from isthmus.reconcilers.dependencies import Other, outlook
+from isthmus.reconcilers.jobs import lifecycle
+from isthmus.reconcilers.jobs.dependencies import Other, outlook
 from isthmus.resources.jobs import Job, JobStatus
+from isthmus.resources.meta import Condition, ConditionStatus
 from isthmus.resources.states import JobPhase
 
 NOW = datetime(2026, 1, 31, 18, tzinfo=UTC)
@@ -170,3 +171,29 @@ def test_whatever_is_seen_the_step_is_in_the_table_and_says_why(
     assert status.phase.terminal or status.phase is JobPhase.PENDING
     assert status.phase is JobPhase.SUCCEEDED or status.message
     assert status.phase.terminal or status.attempt == attempt + 1 <= limit
+
+
+class LaterStatus(JobStatus):
+    """The status of a later version: this one has never heard of its last field."""
+
+    of_later: str | None = None
+
+
+def test_what_is_not_of_one_attempt_survives_the_next() -> None:
+    """Every field that is not in the list of what is reset stays, also those that come with a later version."""
+    one = job(retries={"limit": 3})
+    late = Condition(type="DeadlineMissed", status=ConditionStatus.TRUE)
+    started = Condition(type="Started", status=ConditionStatus.TRUE)
+    values: dict[str, Any] = {name: f"kept {name}" for name in JobStatus.model_fields}
+    values |= {"phase": JobPhase.RUNNING, "attempt": 0, "tries": [], "conditions": [late, started], "preemption": None}
+    values |= {"plan": None, "chosen": None, "started_at": "2026-01-31T17:00:00Z", "finished_at": None}
+    one.status = LaterStatus.model_construct(**values, of_later="still here")
+    after = lifecycle.ended(one, ended(exit_code=1), None, NOW)
+    assert (after.phase, after.attempt) == (JobPhase.PENDING, 1)
+    assert getattr(after, "of_later") == "still here"  # noqa: B009 - no field of this version
+    assert [known.type for known in after.conditions] == ["DeadlineMissed"]
+    changed = {"phase", "attempt", "tries", "conditions", "observed_generation", *lifecycle.OF_ONE_ATTEMPT}
+    for name in JobStatus.model_fields.keys() - changed:
+        assert getattr(after, name) == f"kept {name}", name
+    for name in set(lifecycle.OF_ONE_ATTEMPT) - {"reason", "message", "retry_at"}:
+        assert getattr(after, name) is None, name

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from isthmus.errors import Misconfigured
-from isthmus.reconcilers import searching
-from isthmus.reconcilers.searching import Trial, TrialState, hopeless, next_point
+from isthmus.reconcilers.experiments import searching
+from isthmus.reconcilers.experiments.searching import Trial, TrialState, hopeless, next_point
 from isthmus.resources.experiments import ExperimentSpec
 
 

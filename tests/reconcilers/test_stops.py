@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
-from isthmus.reconcilers import lifecycle
-from isthmus.reconcilers.planning import is_news
-from isthmus.reconcilers.profiling import merged
+from isthmus.reconcilers.jobs import lifecycle
+from isthmus.reconcilers.placement.planning import is_news
+from isthmus.reconcilers.placement.profiling import merged
 from isthmus.resources.jobs import Job, Outputs, Try
 from isthmus.resources.plans import PlanStatus
 from isthmus.resources.profiles import POINTS_KEPT, RUNS_KEPT, ProfileSpec
@@ -31,7 +31,7 @@ def plan(**chosen: Any) -> PlanStatus:
 
 
 def running(**spec: Any) -> Job:
-    body = {"command": ["true"], "restartable": {"keep": ["state/*"]}, **spec}
+    body = {"command": ["true"], "restartable": {"checkpoint": ["state/*"]}, **spec}
     job = Job.model_validate({"metadata": {"name": "j", "uid": "u"}, "spec": body, "status": {"phase": "Running"}})
     job.status.site, job.status.plan = "a", plan()
     return job

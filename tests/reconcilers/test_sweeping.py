@@ -12,7 +12,6 @@ from isthmus.reconcilers.sweeping import Sweeper
 from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT
 from isthmus.resources.trees import Tree, TreeFile
 from isthmus.resources.validation import validate
-from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Sole
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.opening import open_store
@@ -50,10 +49,7 @@ async def test_only_what_no_job_names_and_nobody_used_lately_is_removed(tmp_path
         if path.is_file():
             os.utime(path, (1, 1))
     assert await blobs.missing("t", [asked, asked_file]) == []
-    jobs, tenants = Informer(store, JOB), Informer(store, TENANT)
-    for informer in (jobs, tenants):
-        await informer._list()
-    assert await Sweeper(jobs, Informer(store, EXPERIMENT), tenants, blobs, Sole()).sweep() == 2
+    assert await Sweeper(store, blobs, Sole()).sweep() == 2
     assert await blobs.missing("t", [sent, sent_file, left, left_file, taken, taken_file, asked, asked_file]) == []
     assert set(await blobs.missing("t", [unused, unused_file])) == {unused, unused_file}
     await store.close()
@@ -74,9 +70,32 @@ async def test_a_tree_that_cannot_be_read_stops_the_sweep_of_its_tenant(tmp_path
     }
     await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": "t"}}))
     await store.create(JOB, validate(JOB, job))
-    jobs, tenants = Informer(store, JOB), Informer(store, TENANT)
-    for informer in (jobs, tenants):
-        await informer._list()
-    assert await Sweeper(jobs, Informer(store, EXPERIMENT), tenants, blobs, Sole()).sweep(unused_for=-10) == 0
+    assert await Sweeper(store, blobs, Sole()).sweep(unused_for=-10) == 0
     assert await blobs.missing("t", [orphan]) == []
     await store.close()
+
+
+async def test_files_of_an_experiment_are_kept_before_its_runs_are_made(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "a.db")
+    blobs = DirectoryBlobs(tmp_path / "files")
+    await blobs.open()
+    sent, sent_file = await tree_of(blobs, tmp_path, "sent with the experiment")
+    unused, _ = await tree_of(blobs, tmp_path, "unused")
+    spec = {"template": {"command": ["x"], "files": {"tree": sent}}}
+    made = {"kind": "Experiment", "metadata": {"name": "e", "namespace": "t"}, "spec": spec}
+    await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": "t"}}))
+    await store.create(EXPERIMENT, validate(EXPERIMENT, made))
+    await Sweeper(store, blobs, Sole()).sweep(unused_for=-10)
+    assert await blobs.missing("t", [sent, sent_file, unused]) == [unused]
+    await store.close()
+
+
+async def test_nothing_is_swept_when_the_store_cannot_be_read(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "a.db")
+    blobs = DirectoryBlobs(tmp_path / "files")
+    await blobs.open()
+    orphan, _ = await tree_of(blobs, tmp_path, "orphan")
+    await store.create(TENANT, validate(TENANT, {"kind": "Tenant", "metadata": {"name": "t"}}))
+    await store.close()
+    assert await Sweeper(store, blobs, Sole()).sweep(unused_for=-10) == 0
+    assert await blobs.missing("t", [orphan]) == []

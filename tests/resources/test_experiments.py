@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.errors import Invalid
 from isthmus.resources.kinds import EXPERIMENT
-from isthmus.resources.schemas import json_schema, structural_schema
+from isthmus.resources.schemas.documents import json_schema, structural_schema
 from isthmus.resources.validation import validate
 
 TEMPLATE = {"command": ["true"]}

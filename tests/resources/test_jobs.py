@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from isthmus.errors import Invalid
-from isthmus.resources.jobs import expand_indices
+from isthmus.resources.arrays import expand_indices
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, KINDS, SITE, TENANT, TOKEN, kind_named
 from isthmus.resources.validation import validate
 
@@ -67,7 +67,7 @@ def test_defaults_are_filled_in() -> None:
             "spec.dependencies[0].job",
             "is not a name|does not match",
         ),
-        ({"command": ["a"], "priority": "high"}, "spec.priority", "integer"),
+        ({"command": ["a"], "priority": "high"}, "spec.priority", "whole number"),
     ],
 )
 def test_bad_input_names_the_field_and_the_remedy(spec: dict[str, Any], field: str, words: str) -> None:

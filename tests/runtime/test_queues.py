@@ -22,6 +22,20 @@ async def test_a_key_waits_at_most_once() -> None:
     assert [await queue.get(), await queue.get()] == ["a", "b"]
 
 
+async def test_what_has_happened_comes_before_what_is_to_be_begun() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("new")
+    queue.add("newer")
+    queue.add_first("ended")
+    queue.add_first("ended")
+    assert len(queue) == 3
+    assert [await queue.get(), await queue.get(), await queue.get()] == ["ended", "new", "newer"]
+    queue.add_first("ended")
+    assert len(queue) == 0, "it is being handled"
+    queue.done("ended")
+    assert await queue.get() == "ended"
+
+
 async def test_a_key_added_while_it_is_handled_is_handled_again_and_never_twice_at_a_time() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")

@@ -90,6 +90,28 @@ def test_tenants_keep_to_their_sites_devices_and_quotas() -> None:
     assert plan(many, sites, {"t": TenantSpec(suspended=True)}).assignments == []
 
 
+def test_a_job_that_asks_for_no_memory_counts_with_a_share_of_the_quota() -> None:
+    sites = [site("a", cpus=32, memory=10 * 2**30)]
+    many = [Waiting(str(n), demand()) for n in range(6)]
+    for quota, expected in (
+        (Quota(memory="512Mi"), 2),
+        (Quota(memory="4Gi", cpus="4"), 4),
+        (Quota(memory="4Gi", memory_per_cpu="2Gi"), 2),
+        (Quota(cpus="5"), 5),
+    ):
+        tenants = {"t": TenantSpec(quota=quota)}
+        assert len(plan(ledger(*many), sites, tenants).assignments) == expected
+    tenants = {"t": TenantSpec(quota=Quota(memory="512Mi"))}
+    busy = ledger(Occupying("8", demand(), "a"), Occupying("9", demand(), "a"), *many)
+    made = plan(busy, sites, tenants)
+    assert made.assignments == []
+    assert "asks for no memory and counts with 256Mi" in made.verdicts[demand()].message
+    busy.drop("8")
+    assert len(plan(busy, sites, tenants).assignments) == 1
+    assert Quota(memory="512Mi").default_memory(64_000) == 512 * 2**20, "never more than the quota: it could not start"
+    assert Quota().default_memory(1000) == 0
+
+
 def test_one_tenant_over_its_quota_does_not_hold_up_another() -> None:
     book = ledger(Waiting("1", demand(tenant="t")), Waiting("2", demand(tenant="u")))
     assert [a.uid for a in plan(book, [site()], {"t": TenantSpec(quota=Quota(jobs=0))}).assignments] == ["2"]
@@ -126,12 +148,12 @@ def test_what_one_machine_cannot_hold_and_what_has_no_image_goes_elsewhere() -> 
     bare = replace(site("bare", cpus=8, queues=True), default_image=False)
     large = demand(3, 600)
     verdict = plan(ledger(Waiting("1", large)), [pair, bare], {}).verdicts[large]
-    assert "pair: its largest node has 2 cpus, the job asks for 3; its largest node has 500" in verdict.message
+    assert "pair: its largest node has 2 cpus, the job asks for 3, and its largest node has 500" in verdict.message
     assert "bare: it has no default image, and the job names none" in verdict.message
     spread = demand_of("t", JobSpec.model_validate({"command": ["x"], "slurm": {"nodes": "1-2"}}))
     assert spread.nodes == 2
     [gone] = plan(
-        ledger(Waiting("1", replace(spread, room=Room(3000), driver=None))), [replace(pair, multi_node=True)], {}
+        ledger(Waiting("1", replace(spread, room=Room(3000), drivers=()))), [replace(pair, multi_node=True)], {}
     ).assignments
     assert gone.site == "pair"
     named = Demand("t", Room(1000), image=True)

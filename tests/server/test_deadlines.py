@@ -44,7 +44,7 @@ def start_long(server: ServerProcess) -> None:
         deadline=due(hours=2),
         profile=[{"class": "card", "duration": "10m"}],
         resources=choice("card"),
-        restartable={"keep": ["state/*"], "grace": "10s"},
+        restartable={"checkpoint": ["state/*"], "grace": "10s"},
     )
     eventually(lambda: "from 0" in server.output("long"))
 
@@ -73,8 +73,9 @@ def test_price_and_deadline_choose_the_device_and_a_restartable_job_makes_room(o
     own_server.start()
     prepare(own_server)
     profile = [{"class": "board", "duration": "30m"}, {"class": "card", "duration": "5m"}]
+    # Each its own command: what the first took would tell of the second.
     both: Callable[..., Any] = lambda name, **ahead: own_server.submit(  # noqa: E731
-        name, deadline=due(**ahead), profile=profile, resources=choice("board", "card")
+        name, command=["true", name], deadline=due(**ahead), profile=profile, resources=choice("board", "card")
     )
     both("calm", hours=3)
     both("hurried", minutes=10)

@@ -39,8 +39,12 @@ def isthmus(server: ServerProcess, folder: Path, *words: str) -> subprocess.Comp
 def with_board(server: ServerProcess) -> None:
     spec = {"vendor": "Acme", "power": {"idleWatts": 1, "busyWatts": 5}}
     server.request(f"{API}/deviceclasses", {"kind": "DeviceClass", "metadata": {"name": "board"}, "spec": spec})
-    site = {"driver": "local", "devices": [{"class": "board", "count": 1}]}
-    meta = {"name": "corner", "labels": {"price": "2"}}
+    site = {
+        "driver": "local",
+        "devices": [{"class": "board", "count": 1}],
+        "prices": {"cpu": 2, "devices": {"board": 3}},
+    }
+    meta = {"name": "corner"}
     server.request(f"{API}/sites", {"kind": "Site", "metadata": meta, "spec": site})
     eventually(lambda: server.request(f"{API}/sites/corner")["status"].get("phase") == "Ready")
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,13 +84,25 @@ def test_a_leader_that_was_paused_wakes_up_and_does_nothing(pair: tuple[ServerPr
     assert leading(second)
 
 
+def test_a_leader_that_was_paused_for_a_moment_goes_on_leading(pair: tuple[ServerProcess, ServerProcess]) -> None:
+    first, second = pair
+    assert first.process is not None
+    os.kill(first.process.pid, signal.SIGSTOP)
+    time.sleep(1.0)  # less than the lease lasts
+    os.kill(first.process.pid, signal.SIGCONT)
+    first.submit("after", script="echo ran")
+    assert first.finished("after")["phase"] == "Succeeded"
+    assert leading(first)
+    assert not leading(second)
+
+
 def test_files_sent_to_one_are_there_for_the_other(pair: tuple[ServerProcess, ServerProcess], tmp_path: Path) -> None:
     _, second = pair
     work = tmp_path / "work"
     work.mkdir()
     (work / "input").write_text("sent along")
     environment = {**os.environ, "ISTHMUS_URL": second.url, "ISTHMUS_TOKEN": second.token}
-    words = [sys.executable, "-m", "isthmus.cli", "run", "--output-files", "copy", "--", "cp", "input", "copy"]
+    words = [sys.executable, "-m", "isthmus.cli", "run", "--outputs", "copy", "--", "cp", "input", "copy"]
     done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (work / "copy").read_text() == "sent along"

@@ -99,13 +99,12 @@ def test_kubectl_with_the_kubeconfig_that_the_instance_wrote(own_server: ServerP
 
 def test_login_on_this_machine_ends_in_tls(own_server: ServerProcess, tmp_path: Path) -> None:
     own_server.start()
-    done = isthmus(
-        "login", "--url", own_server.url, "--token-file", str(own_server.data / "admin.token"), HOME=str(tmp_path)
-    )
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""}
+    done = isthmus("login", "--url", own_server.url, "--token-file", str(own_server.data / "admin.token"), **home)
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / ".config/isthmus/kubeconfig").read_text())
     assert kept["clusters"][0]["cluster"]["server"].startswith("https://")
-    assert isthmus("whoami", HOME=str(tmp_path)).returncode == 0
+    assert isthmus("whoami", **home).returncode == 0
 
 
 def test_plain_http_is_refused_where_others_could_listen(tmp_path: Path) -> None:

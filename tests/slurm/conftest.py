@@ -101,7 +101,7 @@ async def make_engine(settings: SlurmSettings) -> AsyncIterator[MakeEngine]:
 
     yield open_one
     for engine in engines:
-        if engine._watching is None:  # closed by the test itself
+        if not engine.tasks.vital():  # closed by the test itself
             continue
         for run_id in list(engine._active):
             seen = await engine.observe(run_id)

@@ -10,10 +10,10 @@ from isthmus.engines.slurm.opening import make_engine
 from isthmus.engines.slurm.settings import Mapped, SlurmSettings
 
 
-async def main(folder: str, conf: str, path: str, user: str, run_id: str) -> None:
+async def main(folder: str, conf: str, path: str, user: str, run_id: str, script: str = "echo once") -> None:
     engine = make_engine(SlurmSettings(folder=folder, accounts=(Mapped("*", user),), conf=conf, path=path))
     await engine.open()
-    await engine.submit(Run(run_id, "t", "once", command=("/bin/sh", "-c", "echo once")))
+    await engine.submit(Run(run_id, "t", "once", command=("/bin/sh", "-c", script)))
     await engine.close()
 
 

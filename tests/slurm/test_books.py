@@ -95,7 +95,7 @@ async def test_books_that_know_no_energy_are_not_waited_for(
 @real
 @pytest.mark.anyio
 async def test_a_job_that_was_cancelled_in_the_queue_never_started(engine: SlurmEngine) -> None:
-    run = run_of("true", time_limit=99 * 60, slurm=SlurmOptions(partition="short"))
+    run = run_of("true", time_limit=99 * 60, options=(SlurmOptions(partition="short"),))
     waiting = await engine.submit(run)
     number, since = int(waiting.engine_id), datetime.now(UTC) - timedelta(hours=1)
     await until(lambda: engine._controller.books([number], since), "the books to hear of it")
@@ -181,7 +181,7 @@ async def measured(lab: SlurmLab, engine: SlurmEngine, node: str, *scripts: str,
     counter.meter(1000)
     await asyncio.sleep(2)  # the counter is read once a second
     options = SlurmOptions(nodelist=node)
-    runs = [run_of(script, milli_cpus=cpus * 1000, slurm=options) for script in scripts]
+    runs = [run_of(script, milli_cpus=cpus * 1000, options=(options,)) for script in scripts]
     for run in runs:
         await engine.submit(run)
     for run in runs:

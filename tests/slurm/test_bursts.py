@@ -74,7 +74,7 @@ async def test_a_run_that_starts_while_it_is_untold_is_told_at_once(
 
 def test_a_burst_ends_when_nothing_is_sent_or_when_it_lasts_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    watcher = Watcher(cast(Any, None), 1.0, cast(Any, None))
+    watcher = Watcher(cast(Any, None), 1.0, cast(Any, None), cast(Any, None))
     assert not watcher.in_burst
     watcher.sending()
     assert watcher.in_burst

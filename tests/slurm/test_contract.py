@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
-from isthmus.testing.engines import EngineContract, Reopen
+from isthmus.testing.engines import (
+    HoldContract,
+    OpenReader,
+    ReadContract,
+    Reopen,
+    RunContract,
+    StageContract,
+    TaskContract,
+    Traces,
+)
+from isthmus.testing.traces import tree_of
 
 from .conftest import SSH_USER, MakeEngine, settings_of, ssh_settings
 
@@ -26,11 +38,28 @@ def reopen(engine: SlurmEngine, make_engine: MakeEngine) -> Reopen:
     return again
 
 
-class TestCommandLine(EngineContract):
+@pytest.fixture
+def reader(settings: SlurmSettings) -> OpenReader:
+    return make(settings).open_to_read
+
+
+@pytest.fixture
+def traces(settings: SlurmSettings) -> Traces:
+    async def found() -> object:
+        return tree_of(Path(settings.folder))
+
+    return found
+
+
+class WholeContract(RunContract, ReadContract, HoldContract, StageContract, TaskContract):
+    """All that a Slurm engine can do."""
+
+
+class TestCommandLine(WholeContract):
     """Slurm's commands on this machine, and its file system."""
 
 
-class TestRest(EngineContract):
+class TestRest(WholeContract):
     """slurmrestd with tokens made for each person; files by the shared file system."""
 
     @pytest.fixture
@@ -39,7 +68,7 @@ class TestRest(EngineContract):
         return replace(settings_of(lab), transport="REST", rest=rest)
 
 
-class TestSsh(EngineContract):
+class TestSsh(WholeContract):
     """Slurm's commands and the files over SSH, as the person."""
 
     @pytest.fixture

@@ -24,7 +24,14 @@ from isthmus.testing.engines import new_run_id, until, wait_ended, wait_log_has,
 from .conftest import USER, MakeEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.anyio]
-POINTS = ["submit:begin", "submit:prepared", "submit:recorded", "submit:sent", "submit:noted"]
+POINTS = [
+    "SharedFiles._make_folder:mkdir",
+    "SharedFiles._prepare:rename",
+    "SharedFiles._create_record:link",
+    "SharedFiles._create_record:unlink",
+    "SlurmEngine._send:submit",
+]
+"""Those of a submission. All that there are, are found and tried in `test_crash_points`."""
 
 
 def run_of(script: str, **fields: Any) -> Run:
@@ -150,7 +157,7 @@ async def test_a_cancelled_run_that_is_still_on_its_way_does_not_begin(engine: S
 
 async def test_slurm_may_requeue_where_it_is_allowed_to(lab: SlurmLab, engine: SlurmEngine) -> None:
     script = 'echo "try ${SLURM_RESTART_COUNT:-0}"; test -n "$SLURM_RESTART_COUNT" && exit 0; exec sleep 1000'
-    run = run_of(script, slurm=SlurmOptions(requeue=True))
+    run = run_of(script, options=(SlurmOptions(requeue=True),))
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"try 0\n")
     job = str(engine._active[run.id].record.job)

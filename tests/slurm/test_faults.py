@@ -75,7 +75,7 @@ async def test_a_backup_controller_takes_over(release: str, make_engine: MakeEng
         run, waits = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 4"), run_of("echo waited")
         await engine.submit(run)
         await wait_log_has(engine, run.id, b"begun\n")
-        blocked = replace(waits, slurm=SlurmOptions(dependency=f"afterany:{engine._active[run.id].record.job}"))
+        blocked = replace(waits, options=(SlurmOptions(dependency=f"afterany:{engine._active[run.id].record.job}"),))
         await engine.submit(blocked)
         # What was submitted within the last moments may not be on disk yet: then the backup would not have it.
         await until(lambda: asyncio.sleep(0.2, _saved(pair)), "slurmctld to save its state")
@@ -162,7 +162,7 @@ async def test_a_node_dies_under_a_job_that_may_begin_again(broken: SlurmLab, ma
     """Slurm gives it to another node under the same number; it is one run, and not lost."""
     engine = await make_engine(settings_of(broken))
     script = 'echo "try ${SLURM_RESTART_COUNT:-0}"; test -n "$SLURM_RESTART_COUNT" && exit 0; exec sleep 1000'
-    run = run_of(script, slurm=SlurmOptions(requeue=True))
+    run = run_of(script, options=(SlurmOptions(requeue=True),))
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"try 0\n")
     number = engine._active[run.id].record.job
@@ -347,12 +347,17 @@ async def test_a_number_that_is_used_again_is_not_taken_for_ours(
     async def jobs() -> list[SlurmJob]:
         return [other]
 
+    async def some(numbers: object, user: str = "") -> list[SlurmJob]:
+        del numbers, user
+        return [other]
+
     async def job(number: int) -> SlurmJob:
         del number
         return other
 
     with monkeypatch.context() as patch:
         patch.setattr(engine._controller, "jobs", jobs)
+        patch.setattr(engine._controller, "some", some)
         patch.setattr(engine._controller, "job", job)
         before = known.missing
         await engine._digest(await engine._watcher.fresh())

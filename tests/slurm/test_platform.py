@@ -61,7 +61,7 @@ def isthmus(server: ServerProcess, tmp_path: Path) -> Call:
 def test_run_on_a_board_with_files_and_outputs(isthmus: Call, site: str, server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("seven\n")
     script = "cat in.txt; echo unit $ISTHMUS_UNITS_AKIDA; mkdir out; echo r > out/r.csv; echo bad >&2; exit 3"
-    words = ["--site", site, "--device", "akida", "--name", "board", "--keep", "out/*", "--", "sh", "-c", script]
+    words = ["--site", site, "--device", "akida", "--name", "board", "--outputs", "out/*", "--", "sh", "-c", script]
     done = isthmus("run", *words)
     assert done.returncode == 3, done.stderr
     assert done.stdout == "seven\nunit 0\n"
@@ -218,12 +218,12 @@ def test_sites_are_shown_and_exported(isthmus: Call, site: str, lab: SlurmLab) -
 
 
 @pytest.mark.parametrize(
-    "point", ["submit:recorded", "submit:sent", "submit:noted", "submit:after", "finish:collected"]
+    "point", ["SharedFiles._create_record:link", "SlurmEngine._send:submit", "submit:after", "finish:collected"]
 )
 def test_the_control_plane_is_killed(point: str, lab: SlurmLab, tmp_path: Path) -> None:
     """At any step: started again it goes on, and the job was run once."""
     server = ServerProcess(tmp_path / "data")
-    name = f"crash-{point.replace(':', '-')}-{os.getpid()}"
+    name = re.sub(r"[^a-z]+", "-", f"crash-{point.lower()}") + f"-{os.getpid()}"
     server.start()
     try:
         register(server, lab, name)

@@ -117,7 +117,7 @@ async def test_a_run_is_not_sent_after_one_that_slurm_may_have_forgotten(lab: Sl
 
 @real
 async def test_slurms_own_words_reach_slurm(lab: SlurmLab, engine: SlurmEngine) -> None:
-    run = run_of("scontrol -o show job $SLURM_JOB_ID", slurm=SlurmOptions(dependency="singleton"))
+    run = run_of("scontrol -o show job $SLURM_JOB_ID", options=(SlurmOptions(dependency="singleton"),))
     await engine.submit(run)
     await wait_ended(engine, run.id)
     number = lab.call("squeue", "-h", "-t", "all", "-o", "%A %k").split()
@@ -128,7 +128,7 @@ async def test_slurms_own_words_reach_slurm(lab: SlurmLab, engine: SlurmEngine) 
 async def test_tasks_are_spread_where_they_may_be(lab: SlurmLab, engine: SlurmEngine) -> None:
     """More tasks than a node has cpus."""
     options = SlurmOptions(nodes="1-4")
-    run = Run(new_run_id(), "t", "wide", command=("hostname",), tasks=4, milli_cpus=4000, slurm=options)
+    run = Run(new_run_id(), "t", "wide", command=("hostname",), tasks=4, milli_cpus=4000, options=(options,))
     await engine.submit(run)
     assert (await wait_ended(engine, run.id)).exit_code == 0
     names = (await whole_log(engine, run.id)).split()

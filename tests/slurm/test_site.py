@@ -95,7 +95,7 @@ async def test_options_reach_slurm(transport: str, signal: str, lab: SlurmLab, m
     engine = await make_engine(settings_of(lab), transport=transport, rest=rest)
     options = SlurmOptions(partition="short", constraint="board", exclusive=True, signal=signal)
     script = "scontrol -o show job $SLURM_JOB_ID"
-    run = run_of(script, slurm=options, time_limit=300.0, priority=-7, memory_bytes=300 * 2**20)
+    run = run_of(script, options=(options,), time_limit=300.0, priority=-7, memory_bytes=300 * 2**20)
     await engine.submit(run)
     assert (await wait_ended(engine, run.id)).exit_code == 0
     said = (await whole_log(engine, run.id)).decode()
@@ -108,7 +108,7 @@ async def test_options_reach_slurm(transport: str, signal: str, lab: SlurmLab, m
 async def test_a_signal_before_the_time_limit_reaches_the_program(lab: SlurmLab, engine: SlurmEngine) -> None:
     """Slurm looks at time limits once in a while; a limit of one minute and a signal 55 seconds before it."""
     script = "trap 'echo warned; exit 9' USR1; echo begun; while :; do sleep 0.1; done"
-    run = run_of(script, slurm=SlurmOptions(signal="B:USR1@55"), time_limit=60.0)
+    run = run_of(script, options=(SlurmOptions(signal="B:USR1@55"),), time_limit=60.0)
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"warned\n")
     end = await wait_ended(engine, run.id)
@@ -127,7 +127,7 @@ async def test_several_tasks_on_several_nodes(lab: SlurmLab, engine: SlurmEngine
 
 @real
 async def test_what_slurm_refuses_is_told_and_leaves_nothing(lab: SlurmLab, engine: SlurmEngine) -> None:
-    run = run_of("true", slurm=SlurmOptions(qos="no-such-qos", partition="nowhere"))
+    run = run_of("true", options=(SlurmOptions(qos="no-such-qos", partition="nowhere"),))
     with pytest.raises(EngineRefused, match=r"(?i)partition"):
         await engine.submit(run)
     assert await engine.observe(run.id) is None
@@ -427,7 +427,7 @@ def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
     assert choose(run_of("x"), PARTITIONS, NODES) == (), "Slurm's own default will do"
     assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, access=Access("mine")) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:1",)) == ("boards",)
-    assert choose(run_of("x", slurm=SlurmOptions(partition="long")), PARTITIONS, NODES) == ("long",)
+    assert choose(run_of("x", options=(SlurmOptions(partition="long"),)), PARTITIONS, NODES) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, allowed=("long", "short")) == ("long",)
     with pytest.raises(EngineRefused, match="none of its nodes has board:akida:2"):
         choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:2",))
@@ -436,7 +436,7 @@ def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
     down = (SlurmPartition("short", state="DOWN", default=True), SlurmPartition("other", max_seconds=60.0))
     assert choose(run_of("x"), down, ()) == (), "a partition that is down for a while still takes jobs"
     with pytest.raises(EngineRefused, match="not open to Isthmus"):
-        choose(run_of("x", slurm=SlurmOptions(partition="boards")), PARTITIONS, NODES, allowed=("long",))
+        choose(run_of("x", options=(SlurmOptions(partition="boards"),)), PARTITIONS, NODES, allowed=("long",))
 
 
 def test_a_default_that_is_not_told_is_left_to_slurm() -> None:

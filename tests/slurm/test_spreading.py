@@ -18,7 +18,8 @@ from isthmus.errors import EngineRefused
 from isthmus.formats.sbatch import merged, read_batch
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings, NodeSpec
-from isthmus.reconcilers.runs import run_of
+from isthmus.reconcilers.jobs.runs import run_of
+from isthmus.resources.engine_options import SlurmOptions
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB
 from isthmus.resources.validation import validate
@@ -45,7 +46,7 @@ def run_with(lines: str) -> Run:
 
 def submission(lines: str) -> submissions.Submission:
     run = run_with(lines)
-    return submissions.make(run, user="ada", script="S", folder="/f/r", options=run.slurm)
+    return submissions.make(run, user="ada", script="S", folder="/f/r", options=run.section(SlurmOptions))
 
 
 def words(lines: str) -> set[str]:
@@ -66,8 +67,8 @@ def test_memory_of_a_range_of_nodes_goes_with_the_cpus() -> None:
 def test_memory_by_cpu_is_rounded_up() -> None:
     run = run_with("-n 2 -c 3 --mem-per-cpu=334M")
     odd = submissions.make(
-        Run(run.id, "t", "odd", command=("x",), tasks=2, milli_cpus=5500, memory_bytes=2**30, slurm=run.slurm),
-        user="ada", script="S", folder="/f", options=run.slurm,
+        Run(run.id, "t", "odd", command=("x",), tasks=2, milli_cpus=5500, memory_bytes=2**30, options=run.options),
+        user="ada", script="S", folder="/f", options=run.section(SlurmOptions),
     )  # fmt: skip
     assert (odd.cpus_per_task, odd.memory_mb) == (3, 171), "1024 MiB over 6 cpus"
 

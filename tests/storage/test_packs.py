@@ -149,6 +149,18 @@ async def test_what_a_sink_takes_a_source_gives(blobs: DirectoryBlobs, tmp_path:
         TreeSource(blobs, "b", Tree()).path_of(by_path["out/result"])
 
 
+async def test_a_sink_leaves_out_links_that_lead_out_together(blobs: DirectoryBlobs, tmp_path: Path) -> None:
+    sink = TreeSink(blobs, "a")
+    await sink.add_link("here", ".")
+    await sink.add_link("up", "here/..")
+    digest, count, _ = await sink.finish()
+    assert count == 1
+    assert [file.path for file in (await blobs.get_tree("a", digest)).files] == ["here"]
+    assert sink.left_out == ["up was not kept: through other links it leads outside the job's folder."]
+    with pytest.raises(ValueError, match="leads outside"):
+        Tree(files=[TreeFile(path="here", link="."), TreeFile(path="up", link="here/..")])
+
+
 async def test_a_sink_takes_nothing_from_outside(blobs: DirectoryBlobs, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x")
     (tmp_path / "l").symlink_to("f")

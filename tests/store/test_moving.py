@@ -13,7 +13,7 @@ import pytest
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.resources.jobs import Job
-from isthmus.resources.kinds import JOB, KINDS, LEASE, SITE, TENANT, TOKEN
+from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, LEASE, PROFILE, SITE, TENANT, TOKEN
 from isthmus.resources.tokens import hash_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
@@ -54,6 +54,13 @@ async def fill(store: Store) -> None:
     await store.create(JOB, job("element", labels={"isthmus.dev/array": "zz-running"}, **owned_by(parent)))
     known = [{"job": "zz-running", "uid": parent.uid, "satisfied": False}]
     await store.create(JOB, {**job("after"), "status": {**status("Pending"), "dependencies": known}})
+    spec = {"template": {"command": ["x"]}, "parameters": [{"name": "n", "values": ["1", "2"]}]}
+    sent = {"metadata": {"name": "study", "namespace": "ada"}, "spec": spec, "status": {"phase": "Running"}}
+    study = await store.create(EXPERIMENT, validate(EXPERIMENT, sent))
+    await store.create(JOB, job("study-0-0", **owned_by(study)))
+    await store.create(DEVICE_CLASS, validate(DEVICE_CLASS, {"metadata": {"name": "akida"}, "spec": {}}))
+    past = {"points": [{"class": "cpus", "count": 1, "seconds": [2.5]}], "runs": 1}
+    await store.create(PROFILE, validate(PROFILE, {"metadata": {"name": "w", "namespace": "ada"}, "spec": past}))
     await store.create(JOB, job("going", finalizers=["x/y"]))
     await store.delete(job_key("going"))
     counter = {"metadata": {"name": "tenant-uids", "namespace": "isthmus-system"}, "spec": {"leaseTransitions": 7}}
@@ -63,13 +70,17 @@ async def fill(store: Store) -> None:
 async def check(store: Store, run: str) -> None:
     """All of it is there, under new uids that fit together."""
     by_name = {record.key.name: record for record in (await store.list(Query(JOB))).records}
-    assert sorted(by_name) == ["after", "element", "going", "zz-running"]
+    assert sorted(by_name) == ["after", "element", "going", "study-0-0", "zz-running"]
     parent = by_name["zz-running"]
     assert parent.obj["status"]["phase"] == "Running"
     assert Job.model_validate(parent.obj).run_id == run, "engines know it by what it was called first"
     assert parent.obj["metadata"]["finalizers"] == ["isthmus.dev/run"]
     assert [o["uid"] for o in by_name["element"].obj["metadata"]["ownerReferences"]] == [parent.uid]
     assert [d["uid"] for d in by_name["after"].obj["status"]["dependencies"]] == [parent.uid]
+    study = await store.get(Key("Experiment", "ada", "study"))
+    assert study.obj["status"]["phase"] == "Running"
+    assert [o["uid"] for o in by_name["study-0-0"].obj["metadata"]["ownerReferences"]] == [study.uid]
+    assert (await store.get(Key("Profile", "ada", "w"))).obj["spec"]["runs"] == 1
     assert by_name["going"].obj["metadata"]["deletionTimestamp"]
     tenant = (await store.get(Key("Tenant", "", "ada"))).obj
     assert (tenant["status"]["uidNumber"], tenant["metadata"]["finalizers"]) == (200_007, ["isthmus.dev/tenant"])
@@ -108,6 +119,15 @@ async def test_from_home_to_home_and_back(tmp_path: Path, postgres: Postgres, ku
             await check(store, run)
             objects = await exported(store)
             assert told(objects) == first
+
+
+async def test_every_kind_that_is_exported_is_there(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        await fill(store)
+        objects = check_whole(await exported(store))
+    assert {obj["kind"] for obj in objects} == {kind.name for kind in KINDS.values() if kind.exported}
+    async with opened(tmp_path / "b.db") as store:
+        assert (await Importer(store).run(objects)).refused == []
 
 
 async def test_tokens_only_when_asked_for(tmp_path: Path) -> None:
@@ -183,3 +203,20 @@ async def test_whether_somebody_leads(tmp_path: Path) -> None:
         await store.create(LEASE, {"metadata": {"name": "leader", "namespace": "isthmus-system"}, "spec": spec})
         assert await is_led(store, now + timedelta(seconds=5))
         assert not await is_led(store, now + timedelta(minutes=5))
+
+
+async def test_whatever_owns_an_object_comes_in_before_it(tmp_path: Path) -> None:
+    """Anything may own anything: an experiment that a job owns, although jobs come after experiments."""
+    async with opened(tmp_path / "a.db") as store:
+        owner = await store.create(JOB, job("owner"))
+        sent = {
+            "metadata": {"name": "study", "namespace": "ada", **owned_by(owner)},
+            "spec": {"template": {"command": ["x"]}},
+        }
+        await store.create(EXPERIMENT, validate(EXPERIMENT, sent))
+        objects = check_whole(await exported(store))
+    assert [obj["kind"] for obj in objects] == ["Experiment", "Job"]
+    async with opened(tmp_path / "b.db") as store:
+        assert (await Importer(store).run(objects)).refused == []
+        study = (await store.get(Key("Experiment", "ada", "study"))).obj
+        assert [o["uid"] for o in study["metadata"]["ownerReferences"]] == [(await store.get(job_key("owner"))).uid]

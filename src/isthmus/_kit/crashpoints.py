@@ -1,19 +1,71 @@
-"""Named places where a test may kill the process, as `kill -9` would.
+"""Places where a test may kill the process, as `kill -9` would: named ones, and the one after every effect.
 
-`reach("submit:prepared")` does nothing unless the environment variable `ISTHMUS_CRASH_AT` holds that name. The
-tests kill a program at every such place and then show that nothing was lost and nothing was done twice.
+`reach("submit:before")` is a named place. `step(os.link, new, final)` does what it is given, and is a place too: one
+called after the function it stands in and the effect, such as `SharedFiles._create_record:link`. So the places between
+effects follow from the code, and nobody keeps a list of them.
+
+With `ISTHMUS_CRASH_AT=NAME` the process dies when it reaches the place for the first time, with `NAME#3` at the third
+time; with `ISTHMUS_CRASH_SIGNAL=SIGSTOP` beside it, it is only stopped there. With `ISTHMUS_CRASH_RECORD=FILE` each
+place that is reached is written to the file, one in a line: a test does that once and then kills at every line. Without
+these variables a place costs one comparison.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 VARIABLE = "ISTHMUS_CRASH_AT"
-_asked_for = os.environ.get(VARIABLE)
+RECORD = "ISTHMUS_CRASH_RECORD"
+SIGNAL = "ISTHMUS_CRASH_SIGNAL"
+_asked_for, _record = os.environ.get(VARIABLE), os.environ.get(RECORD)
+_signal = signal.Signals[os.environ.get(SIGNAL, "SIGKILL")]
+_watched = bool(_asked_for or _record)
+_lock = threading.Lock()
+_reached = Counter[str]()
 
 
 def reach(point: str) -> None:
     """Die here, without any clean-up, if this is the point that was asked for."""
-    if _asked_for == point:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if _watched:
+        _reach(point)
+
+
+def step(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do something that others can see; there is a point after it."""
+    done = call(*args, **kwargs)
+    if _watched:
+        _reach(_name(call, sys._getframe(1).f_code.co_qualname))
+    return done
+
+
+async def step_async(call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for what has to be awaited."""
+    done = await call(*args, **kwargs)
+    if _watched:
+        frame = sys._getframe(0).f_back  # whoever awaits this: next on the stack while it runs
+        _reach(_name(call, frame.f_code.co_qualname if frame else ""))
+    return done
+
+
+def _name(call: Callable[..., Any], function: str) -> str:
+    return f"{function.replace('.<locals>', '')}:{getattr(call, '__name__', type(call).__name__).strip('_')}"
+
+
+def _reach(point: str) -> None:
+    with _lock:
+        _reached[point] += 1
+        numbered = f"{point}#{_reached[point]}"
+        if _asked_for == numbered or (_asked_for == point and _reached[point] == 1):
+            os.kill(os.getpid(), _signal)
+        if _record:
+            with open(_record, "a", encoding="ascii") as file:  # noqa: PTH123 - no more than this is needed
+                file.write(f"{numbered}\n")

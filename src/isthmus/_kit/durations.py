@@ -1,6 +1,7 @@
 """Durations as people write them: `90s`, `1h30m`, `2d`, `01:30:00`, `1-12:00:00` (Slurm), `PT1H30M` (ISO 8601).
 
-A bare number is refused: Slurm means minutes by it, most other programs seconds.
+A bare number is refused: Slurm means minutes by it, most other programs seconds. The length is checked before anything
+else, and no pattern here can go back over what it has read.
 """
 
 from __future__ import annotations
@@ -8,20 +9,30 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+MAX_LENGTH = 64
+"""Characters of a duration. All forms together fit into half of it."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_WORDS = re.compile(r"(?:(\d+(?:\.\d+)?)(ms|s|m|h|d|w))")
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d))?")
-_ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+_WORD = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
+_WORDS = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d|w))+")
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-5]?[0-9])(?::([0-5]?[0-9]))?")
+_ISO = re.compile(
+    r"P(?:([0-9]+)W)?(?:([0-9]+)D)?(?:T(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+(?:\.[0-9]+)?)S)?)?", re.IGNORECASE
+)
 _REMEDY = "write it like 90s, 1h30m, 2d, 01:30:00 or PT1H30M"
 
 
-@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> float:
     """Seconds of a written duration; raises ValueError with the remedy."""
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"{text[:20]!r}… is longer than the {MAX_LENGTH} characters of a duration; {_REMEDY}")
+    return _parse(text)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> float:
     stripped = text.strip()
-    words = _WORDS.findall(stripped)
-    if words and "".join(number + unit for number, unit in words) == stripped:
-        return sum(float(number) * _UNITS[unit] for number, unit in words)
+    if _WORDS.fullmatch(stripped):
+        return sum(float(number) * _UNITS[unit] for number, unit in _WORD.findall(stripped))
     if clock := _CLOCK.fullmatch(stripped):
         days, first, second, third = clock.groups()
         if third is None and days is None:

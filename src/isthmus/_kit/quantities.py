@@ -1,4 +1,7 @@
-"""Amounts as Kubernetes writes them: `500m` of a cpu, `4Gi` of memory. Kept as whole numbers of the small unit."""
+"""Amounts as Kubernetes writes them: `500m` of a cpu, `4Gi` of memory. Kept as whole numbers of the small unit.
+
+The length is checked before anything else: the value of a number grows with it, and so does the work.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import re
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
-_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+MAX_LENGTH = 32
+"""Characters of an amount."""
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)")
 _BYTES = {
     "": 1, "B": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
@@ -14,19 +19,34 @@ _BYTES = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
 def parse_bytes(text: str | int) -> int:
     """Bytes of `512`, `100M`, `4Gi`."""
-    match = _NUMBER.fullmatch(str(text).strip())
+    return _bytes(_bounded(text))
+
+
+def parse_cpus(text: str | int | float) -> int:
+    """Thousandths of a cpu of `2`, `0.5` or `500m`."""
+    return _cpus(_bounded(text))
+
+
+def _bounded(text: str | int | float) -> str:
+    written = text if isinstance(text, str) else str(text)
+    if len(written) > MAX_LENGTH:
+        raise ValueError(f"{written[:20]!r}… is longer than the {MAX_LENGTH} characters of an amount")
+    return written
+
+
+@lru_cache(maxsize=1024)
+def _bytes(text: str) -> int:
+    match = _NUMBER.fullmatch(text.strip())
     if not match or match[2] not in _BYTES:
         raise ValueError(f"{text!r} is not an amount of memory; write it like 512Mi, 4Gi or 2G")
     return int(Decimal(match[1]) * _BYTES[match[2]])
 
 
 @lru_cache(maxsize=1024)
-def parse_cpus(text: str | int | float) -> int:
-    """Thousandths of a cpu of `2`, `0.5` or `500m`."""
-    match = _NUMBER.fullmatch(str(text).strip())
+def _cpus(text: str) -> int:
+    match = _NUMBER.fullmatch(text.strip())
     if not match or match[2] not in ("", "m"):
         raise ValueError(f"{text!r} is not a number of cpus; write it like 2, 0.5 or 500m")
     try:

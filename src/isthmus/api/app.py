@@ -14,11 +14,13 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import discovery, files, health, logs, openapi, outputs, plans, reviews, telemetry
+from . import files, health, openapi
 from .context import Context
-from .dispatching import dispatch
+from .resources import discovery, reviews
+from .resources.dispatching import dispatch
+from .resources.targets import Target, find_target
 from .responses import error_response
-from .targets import Target, find_target
+from .runs import logs, outputs, plans, telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class Api:
             await send(message)
 
         try:
+            if "\0" in scope["path"]:  # no name has one, and databases take none in text
+                raise HTTPException(404, "the server could not find the requested resource")
             if target is not None:
                 await dispatch(self.context, target, scope, receive, noting)
             else:

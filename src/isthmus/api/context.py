@@ -7,6 +7,7 @@ from typing import Protocol
 
 from isthmus.engines.base import Stream
 from isthmus.identity.authenticating import Authenticator
+from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job
 from isthmus.resources.plans import PlanStatus
 from isthmus.storage.base import Blobs
@@ -14,6 +15,7 @@ from isthmus.store.base import Store
 from isthmus.telemetry.collecting import Telemetry
 
 from .lifelines import Lifelines
+from .working import Work
 
 
 class Logs(Protocol):
@@ -45,9 +47,17 @@ class Limits:
     """How much one request may ask for."""
 
     body_bytes: int = 3 * 2**20
-    """Of a manifest. Larger ones belong into files."""
+    """Of a manifest, as it is sent: YAML and patches may be longer than the object they make."""
+    object_bytes: int = 3 * 2**19
+    """Of an object, without its status: 1.5 MiB, as much as etcd takes. Larger data belong into files."""
+    annotation_bytes: int = 256 * 2**10
+    """Of all annotations of an object, as in Kubernetes."""
+    list_bytes: int = 64 * 2**20
+    """Of one answer with many objects, about; the rest comes with `continue`."""
     nesting: int = 64
     """Of JSON and YAML: deeper documents are attacks, not manifests."""
+    body_seconds: float = 60.0
+    """In which a manifest must have arrived, and between two pieces of a file: who sends slower holds a connection."""
     file_bytes: int = 64 * 2**30
     """Of one uploaded file or pack."""
 
@@ -66,3 +76,7 @@ class Context:
     lifelines: Lifelines = field(default_factory=Lifelines)
     """The open streams. The server calls `lifelines.close()` when it stops, before it waits for requests."""
     plans: Plans | None = None
+    slowing: Slowing = field(default_factory=Slowing)
+    """What is known of bad credentials."""
+    work: Work = field(default_factory=Work)
+    """Threads for what large requests ask of the processor."""

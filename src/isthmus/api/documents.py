@@ -3,7 +3,7 @@
 JSON is read by orjson, which refuses NaN, lone surrogates and broken UTF-8. YAML is read by a loader that makes
 only JSON values: times stay text, `01:30:00` is not a number in base 60, tags and merge tricks are refused, and
 the events are counted before anything is built, so that neither depth nor aliases can blow up. Both end in
-`check_plain`: bounded depth, finite numbers, integers of 64 bits.
+`check_plain`: bounded depth and number of parts, finite numbers, integers of 64 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 import yaml
 from starlette.exceptions import HTTPException
 
-from isthmus._kit.plain_yaml import PlainLoader, TooComplex, check_events
+from isthmus._kit.plain_yaml import MAX_NODES, PlainLoader, TooComplex, check_events
 from isthmus.errors import Invalid
 
 _IN_THREAD = 64 * 1024
@@ -84,14 +84,18 @@ def parse_yaml(body: bytes, nesting: int) -> Any:
     return value
 
 
-def check_plain(value: Any, nesting: int) -> None:
-    """Raise Invalid if the value is nested too deep or holds a number that JSON readers do not agree on."""
+def check_plain(value: Any, nesting: int, most: int = MAX_NODES) -> None:
+    """Raise Invalid if the value is nested too deep, has more than `most` parts, or holds a number that JSON readers do
+    not agree on."""
     level: list[Any] = [value]
-    depth = 0
+    depth = parts = 0
     while level:
         depth += 1
+        parts += len(level)
         if depth > nesting + 1:
             raise Invalid(f"the document is nested more than {nesting} deep; no kind needs that")
+        if parts > most:
+            raise Invalid(f"the document has more than {most} parts; no kind needs that")
         deeper: list[Any] = []
         for item in level:
             kind = type(item)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 BASE = "/apis/isthmus.dev/v1/namespaces/{namespace}/files"
 MAX_DIGESTS = 10_000
 MAX_TREE = 64 * 2**20
+MAX_RANGES = 16
+"""Parts of a file in one answer; who asks for more gets the whole."""
 _SHOWN = 10
 
 
@@ -121,11 +123,25 @@ class _Files:
         declared, seen = request.headers.get("content-length", ""), 0
         if declared.isdigit() and int(declared) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
-        async for chunk in request.stream():
+        async for chunk in _in_time(request.stream(), self._context.limits.body_seconds):
             seen += len(chunk)
             if seen > limit:
                 raise TooLarge(f"the body is larger than {limit} bytes")
             yield chunk
+
+
+async def _in_time(chunks: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """The pieces; raises a 408 when the next one does not come in time."""
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            told = f"nothing came for {seconds:.0f} s; send the file again"
+            raise HTTPException(408, told, {"Connection": "close"}) from None
+        yield chunk
 
 
 class DownloadedFile(FileResponse):
@@ -133,6 +149,8 @@ class DownloadedFile(FileResponse):
 
     @classmethod
     def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        if http_range.count(",") >= MAX_RANGES:
+            return []
         try:
             return super()._parse_range_header(http_range, file_size)
         except MalformedRangeHeader:

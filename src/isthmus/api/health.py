@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 from isthmus.errors import Unavailable
 from isthmus.identity.callers import at_least
 from isthmus.resources.tenants import Role
+from isthmus.store.base import BoundedStore
 
 from .context import Context
 from .requests import caller_of, forbidden
@@ -36,6 +37,8 @@ def routes(context: Context) -> list[BaseRoute]:
                 await context.store.version()
         except TimeoutError:
             raise Unavailable("the store does not answer", retry_after=1) from None
+        if isinstance(context.store, BoundedStore) and (problem := context.store.problem()):
+            raise Unavailable(problem, retry_after=5)
         return PlainTextResponse("ok")
 
     async def version(_: Request) -> Response:

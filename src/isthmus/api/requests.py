@@ -11,19 +11,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
-from isthmus.errors import Forbidden, TooLarge
+from isthmus.errors import Forbidden, TooLarge, Unauthenticated
 from isthmus.identity.authorizing import allowed
 from isthmus.identity.callers import Caller
-from isthmus.resources.kinds import KINDS
+from isthmus.resources.kinds import KINDS, derived
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
 
     from .context import Context
 
-_GROUPS = {kind.plural: kind.group for kind in KINDS.values()}
+
+@derived
+def _groups() -> dict[str, str]:
+    return {kind.plural: kind.group for kind in KINDS.values()}
 
 
 def authorization_of(scope: Scope) -> bytes | None:
@@ -36,7 +40,22 @@ def authorization_of(scope: Scope) -> bytes | None:
 
 async def caller_of(request: HTTPConnection, context: Context) -> Caller:
     """Who sends the request; raises Unauthenticated."""
-    return context.authenticator.authenticate(authorization_of(request.scope))
+    return await authenticated(request.scope, context)
+
+
+async def authenticated(scope: Scope, context: Context) -> Caller:
+    """The same for a bare ASGI request. Who presents bad credentials again and again is answered ever later."""
+    header = authorization_of(scope)
+    authenticator, slowing = context.authenticator, context.slowing
+    address = (scope.get("client") or ("",))[0]
+    if slowing.waiting and not authenticator.remembers(header):
+        slowing.check(address)
+    try:
+        return authenticator.authenticate(header)
+    except Unauthenticated:
+        if header is not None and address:  # the console asks without one, and slows down by itself
+            await slowing.failed(address, authenticator.name_in(header))
+        raise
 
 
 def require(caller: Caller, verb: str, resource: str, namespace: str, name: str = "", subresource: str = "") -> None:
@@ -49,7 +68,7 @@ def forbidden(
     caller: Caller, verb: str, resource: str, namespace: str, name: str = "", subresource: str = ""
 ) -> Forbidden:
     """The refusal, in the words of Kubernetes."""
-    group = _GROUPS.get(resource, "isthmus.dev" if resource != "namespaces" else "")
+    group = _groups().get(resource, "isthmus.dev" if resource != "namespaces" else "")
     what = f"{resource}/{subresource}" if subresource else resource
     title = f"{resource}.{group}" if group else resource
     if name:
@@ -61,29 +80,53 @@ def forbidden(
     )
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; raises TooLarge as soon as it is known to be longer than `limit` bytes."""
-    return await read_all(request.scope, request.receive, limit)
+BODY_SECONDS = 60.0
 
 
-async def read_all(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The same for a bare ASGI request."""
+async def read_body(request: Request, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+    """The whole body; raises TooLarge as soon as it is known to be longer than `limit` bytes, and a 408 if it takes
+    longer than that to arrive."""
+    return await read_all(request.scope, request.receive, limit, seconds)
+
+
+async def read_all(scope: Scope, receive: Receive, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+    """The same for a bare ASGI request.
+
+    Most bodies are there with the head, so that only what is missing then is waited for by the clock; that something
+    comes at all is seen to by the connection.
+    """
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
             raise too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk: bytes = message.get("body", b"")
+    first, more = await _chunk(receive, 0, limit)
+    if not more:
+        return first
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read_rest(receive, first, limit)
+    except TimeoutError:
+        headers = {"Connection": "close"}
+        raise HTTPException(408, f"the body did not arrive within {seconds:.0f} s; send it again", headers) from None
+
+
+async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
+    chunks, size, more = [first], len(first), True
+    while more:
+        chunk, more = await _chunk(receive, size, limit)
         size += len(chunk)
-        if size > limit:
-            raise too_large(limit)
         chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+    return b"".join(chunks)
+
+
+async def _chunk(receive: Receive, size: int, limit: int) -> tuple[bytes, bool]:
+    """The next piece of a body of which there are so many bytes already, and whether there are more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    chunk: bytes = message.get("body", b"")
+    if size + len(chunk) > limit:
+        raise too_large(limit)
+    return chunk, message.get("more_body", False)
 
 
 def too_large(limit: int) -> TooLarge:

@@ -25,6 +25,7 @@ from isthmus.errors import (
     Forbidden,
     Invalid,
     IsthmusError,
+    JobFailed,
     Misconfigured,
     NotFound,
     SiteUnavailable,
@@ -33,6 +34,7 @@ from isthmus.errors import (
     Unauthenticated,
     Unavailable,
 )
+from isthmus.resources.kinds import KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ _HTTP: tuple[tuple[type[IsthmusError], int, str], ...] = (
     (SiteUnavailable, 503, "ServiceUnavailable"),
     (Unavailable, 503, "ServiceUnavailable"),
     (EngineRefused, 422, "Invalid"),
+    (JobFailed, 422, "Invalid"),
     (Misconfigured, 500, "InternalError"),
 )
 _REASONS: Mapping[int, str] = {
@@ -57,6 +60,7 @@ _REASONS: Mapping[int, str] = {
     404: "NotFound",
     405: "MethodNotAllowed",
     406: "NotAcceptable",
+    408: "Timeout",
     411: "BadRequest",
     413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
@@ -89,17 +93,27 @@ def status_of(error: Exception, what: Mapping[str, Any] | None = None) -> dict[s
     if isinstance(error, IsthmusError):
         code, reason = next(((c, r) for cls, c, r in _HTTP if isinstance(error, cls)), (500, "InternalError"))
         details: dict[str, Any] = dict(what or {})
+        if isinstance(error, NotFound):
+            details |= _missing(error)
         if error.code != reason:
             details["code"] = error.code
         if error.causes:
             details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in error.causes]
         if code == 503:
             details["retryAfterSeconds"] = _seconds(error.retry_after)
-        return status_object(code, reason, error.message, details)
+        return status_object(code, reason, error.message, {key: value for key, value in details.items() if value != ""})
     if isinstance(error, HTTPException):
         reason = _REASONS.get(error.status_code, "InternalError" if error.status_code >= 500 else "BadRequest")
         return status_object(error.status_code, reason, error.detail, what)
     return status_object(500, "InternalError", "something went wrong inside the server; its log says what", what)
+
+
+def _missing(error: NotFound) -> dict[str, str]:
+    """Which object is not there; the name is empty when it is something else that is missing."""
+    kind = KINDS.get(error.kind)
+    if kind is None:
+        return {"name": ""}
+    return {"group": kind.group, "kind": kind.plural, "namespace": error.namespace, "name": error.name}
 
 
 def error_response(error: Exception, what: Mapping[str, Any] | None = None) -> Response:

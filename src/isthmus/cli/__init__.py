@@ -22,10 +22,22 @@ def main() -> None:
 
 def _call(words: list[str]) -> int:
     if words[:1] == ["run"] and "_ISTHMUS_COMPLETE" not in os.environ:
-        from .run_words import read_words
+        from .jobs.run_words import current_spellings, ours_first, read_words
 
+        ours, moved = ours_first(words[1:])
+        ours, hints = current_spellings(ours)
+        if moved:
+            hints.append(
+                f"{' '.join(moved)} was read by isthmus run; to pass it to the script, write -- before the script"
+            )
+        if hints:
+            from .failures import say
+
+            for hint in hints:
+                say(hint)
+        words = ["run", *ours]
         if (options := read_words(words[1:])) is not None:
-            from .running import run
+            from .jobs.running import run
 
             return run(options)
     from .app import call

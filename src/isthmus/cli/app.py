@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +12,9 @@ from isthmus.errors import Invalid
 
 from .failures import EXIT_CODES_HELP
 from .options import Format, Globals, Namespace, Output, Token, Url, remember
+
+if TYPE_CHECKING:
+    from isthmus.client.places import Place
 
 
 class Home(NamedTuple):
@@ -23,42 +26,43 @@ class Home(NamedTuple):
 
 # In the order in which a newcomer needs them.
 COMMANDS = {
-    "up": Home("up", "up"),
-    "down": Home("up", "down"),
-    "serve": Home("up", "serve"),
-    "login": Home("login", "login"),
-    "console": Home("console", "console"),
-    "run": Home("run", "run"),
-    "submit": Home("submit", "submit"),
-    "plan": Home("plan", "plan"),
-    "jobs": Home("jobs", "jobs"),
-    "job": Home("jobs", "job"),
-    "logs": Home("logs", "logs"),
-    "cancel": Home("jobs", "cancel"),
-    "hold": Home("jobs", "hold"),
-    "release": Home("jobs", "release"),
-    "compare": Home("compare", "compare"),
-    "experiments": Home("experiments", "experiments"),
-    "experiment": Home("experiments", "experiment"),
-    "top": Home("top", "top"),
-    "outputs": Home("outputs", "outputs"),
-    "download": Home("outputs", "download"),
+    "up": Home("platform.up", "up"),
+    "down": Home("platform.up", "down"),
+    "serve": Home("platform.up", "serve"),
+    "login": Home("identity.login", "login"),
+    "console": Home("platform.console", "console"),
+    "run": Home("jobs.run", "run"),
+    "rerun": Home("jobs.rerun", "rerun"),
+    "submit": Home("jobs.submit", "submit"),
+    "plan": Home("jobs.plan", "plan"),
+    "jobs": Home("jobs.jobs", "jobs"),
+    "job": Home("jobs.jobs", "job"),
+    "logs": Home("jobs.logs", "logs"),
+    "cancel": Home("jobs.jobs", "cancel"),
+    "hold": Home("jobs.jobs", "hold"),
+    "release": Home("jobs.jobs", "release"),
+    "compare": Home("experiments.compare", "compare"),
+    "experiments": Home("experiments.experiments", "experiments"),
+    "experiment": Home("experiments.experiments", "experiment"),
+    "top": Home("jobs.top", "top"),
+    "outputs": Home("jobs.outputs", "outputs"),
+    "download": Home("jobs.outputs", "download"),
     "get": Home("objects", "get"),
     "apply": Home("objects", "apply"),
     "delete": Home("objects", "delete"),
     "sites": Home("inventory", "sites"),
     "devices": Home("inventory", "devices"),
-    "tenants": Home("tenants", "app"),
-    "token": Home("tokens", "app"),
-    "whoami": Home("login", "whoami"),
-    "install": Home("installing", "install"),
-    "export": Home("moving", "export"),
-    "import": Home("moving", "import_"),
-    "doctor": Home("doctor", "doctor"),
-    "lab": Home("lab", "app"),
-    "bench": Home("bench.scheduling", "app"),
+    "tenants": Home("identity.tenants", "app"),
+    "token": Home("identity.tokens", "app"),
+    "whoami": Home("identity.login", "whoami"),
+    "env": Home("identity.login", "env"),
+    "install": Home("platform.installing", "install"),
+    "export": Home("platform.moving", "export"),
+    "import": Home("platform.moving", "import_"),
+    "doctor": Home("platform.doctor", "doctor"),
+    "lab": Home("platform.lab", "app"),
     "completion": Home("completion", "completion"),
-    "version": Home("login", "version"),
+    "version": Home("identity.login", "version"),
 }
 # Options end where the command to be run begins.
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -72,24 +76,42 @@ class LazyGroup(TyperGroup):
     """Commands that are found when they are asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All of them."""
-        return list(COMMANDS)
+        """All of them: a kind without a command of its own is listed after `get`."""
+        names = list(COMMANDS)
+        after = names.index("get")
+        return [*names[:after], *listings(), *names[after:]]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them."""
-        home = COMMANDS.get(cmd_name)
-        if home is None and not ctx.resilient_parsing:
+        if (home := COMMANDS.get(cmd_name)) is not None:
+            return build(cmd_name, home)
+        if (place := listings().get(cmd_name)) is not None:
+            from .objects import listing
+
+            return _command(cmd_name, listing(place))
+        if not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            near = get_close_matches(cmd_name, COMMANDS, 1)
+            near = get_close_matches(cmd_name, self.list_commands(ctx), 1)
             hint = f"did you mean {near[0]}?" if near else "`isthmus --help` lists them"
             raise Invalid(f"there is no command {cmd_name!r}; {hint}")
-        return None if home is None else build(cmd_name, home)
+        return None
+
+
+def listings() -> dict[str, Place]:
+    """The kinds that have no command of their own to list them, by the word that does."""
+    from isthmus.client.places import places
+
+    return {place.listing: place for place in places() if place.listing.split()[0] not in COMMANDS}
 
 
 def build(name: str, home: Home) -> Any:
+    """The command that is defined there."""
+    return _command(name, getattr(import_module(f".{home.module}", __package__), home.attribute))
+
+
+def _command(name: str, found: Any) -> Any:
     """The command, as Typer makes it of a function or of a group of functions."""
-    found = getattr(import_module(f".{home.module}", __package__), home.attribute)
     if isinstance(found, typer.Typer):
         command = typer.main.get_command(found)
     else:
@@ -137,7 +159,7 @@ def before(
     url: Url = None,
     token: Token = None,
     show_version: Annotated[
-        bool, typer.Option("--version", help="Write the version and leave.", is_eager=True, callback=_write_version)
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_write_version)
     ] = False,
 ) -> None:
     """Run work on every machine your institute owns.

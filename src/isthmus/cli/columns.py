@@ -1,10 +1,14 @@
-"""The columns of each kind, and how a job's times and usage are told."""
+"""The columns of each kind, and how a job's times and usage are told.
+
+A kind has the columns that it declares, unless there is something better here: values made of several fields.
+"""
 
 from __future__ import annotations
 
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus._kit.quantities import format_bytes
+from isthmus.client.places import Place, place_of
 from isthmus.client.requests import Object
 
 from .tables import Column, age, at
@@ -58,6 +62,12 @@ def _runs(experiment: Object) -> str:
     return f"{ended}/{runs.get('total', 0)}"
 
 
+def _attempt(job: Object) -> str:
+    """People count from 1."""
+    attempt = (job.get("status") or {}).get("attempt")
+    return "" if attempt is None else str(int(attempt) + 1)
+
+
 def _cpus(site: Object) -> str:
     cpus = ((site.get("status") or {}).get("capacity") or {}).get("cpus")
     return "" if cpus is None else f"{cpus:g}"
@@ -91,7 +101,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("EXIT", ending),
         Column("TIME", run_time),
         AGE,
-        Column("ATTEMPT", at("status", "attempt"), wide=True),
+        Column("ATTEMPT", _attempt, wide=True),
         Column("ENGINE ID", at("status", "engineId"), wide=True),
         Column("COMMAND", command, wide=True),
         Column("MESSAGE", why),
@@ -134,25 +144,19 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
         Column("DESCRIPTION", at("spec", "description")),
     ),
-    "Token": (
-        NAME,
-        Column("USER", at("spec", "user")),
-        Column("ROLE", at("spec", "role")),
-        Column("EXPIRES", at("spec", "expiresAt")),
-        Column("REVOKED", at("spec", "revoked")),
-        AGE,
-        Column("DESCRIPTION", at("spec", "description"), wide=True),
-    ),
-    "Event": (
-        Column("LAST SEEN", age("lastTimestamp")),
-        Column("TYPE", at("type")),
-        Column("REASON", at("reason")),
-        Column("OBJECT", at("involvedObject", "name")),
-        Column("MESSAGE", at("message")),
-    ),
 }
 
 
 def columns_of(kind: str, everywhere: bool = False) -> tuple[Column, ...]:
     """The columns of a kind; with the tenant in front when there may be several."""
-    return (NAMESPACE, *COLUMNS[kind]) if everywhere else COLUMNS[kind]
+    found = COLUMNS.get(kind) or _declared(place_of(kind))
+    return (NAMESPACE, *found) if everywhere else found
+
+
+def _declared(place: Place) -> tuple[Column, ...]:
+    """The columns that a kind declares; an event's name says nothing to anybody."""
+    found = [
+        Column(cell.title, (age if cell.type == "date" else at)(*cell.path.lstrip(".").split(".")), cell.wide)
+        for cell in place.columns
+    ]
+    return (*found,) if place.kind == "Event" else (NAME, *found)

@@ -38,9 +38,9 @@ def complete_namespaces(incomplete: str) -> list[str]:
 
 def complete_kinds(incomplete: str) -> list[str]:
     """Kinds that begin like this."""
-    from isthmus.client.places import PLACES
+    from isthmus.client.places import places
 
-    return [place.plural for place in PLACES if place.plural.startswith(incomplete)]
+    return [place.plural for place in places() if place.plural.startswith(incomplete)]
 
 
 def _names(kind: str, incomplete: str) -> list[str]:

@@ -19,6 +19,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from .printing import printable
+
 FAILED, USAGE, NOT_FOUND, DENIED, UNAVAILABLE, CONFLICT = 1, 2, 3, 4, 5, 6
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -56,7 +58,8 @@ def report(error: Exception) -> int:
         return exit_code(error)
     if isinstance(error, OSError) and error.strerror:
         say_error(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
-        return FAILED
+        # A file that was named and cannot be read is a wrong word, not a job that failed.
+        return USAGE if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError) else FAILED
     if isinstance(error, TimeoutError):
         say_error(str(error))
         return FAILED
@@ -90,7 +93,7 @@ def say_error(message: str) -> None:
 
 def say(message: str, colour: str = "2") -> None:
     """One line of ours on standard error, dim unless told otherwise, so that it is never mistaken for a job's."""
-    line = f"isthmus: {' '.join(message.split())}"
+    line = f"isthmus: {printable(' '.join(message.split()))}"
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         line = f"\x1b[{colour}m{line}\x1b[0m"
     try:

@@ -1,11 +1,11 @@
-"""A name that does not exist, told with what to do next: what was probably meant, and what lists them all.
+"""The client of the command line: it says when the server is slow, and what was probably meant by a name.
 
-Only names that the server shows to whoever asks are looked at, and only in the tenant that was asked about.
+A name that does not exist is reported with what to do next: what was probably meant, and what lists them all. Only
+names that the server shows to whoever asks are looked at, and only in the tenant that was asked about.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -16,23 +16,31 @@ from isthmus.client.sync import Client
 from isthmus.errors import IsthmusError, NotFound
 
 T = TypeVar("T")
-_MISSING = re.compile(r"(\w+)/(?:([^/\s]+)/)?([^/\s]+) does not exist(?:;.*)?")
-_LISTING = {"deviceclasses": "devices", "events": "get events", "tokens": "token list"}
 _MANY = 500
 """Names looked at: one page, which costs as much as one look at `isthmus jobs`."""
 
 
-class NamingClient(Client):
+class PatientClient(Client):
+    """A client for people, who want to know what they are waiting for."""
+
+    def _waiting(self) -> None:
+        from .failures import say
+
+        say(f"{self.url} has not answered yet; still waiting (Ctrl-C ends it)")
+
+
+class NamingClient(PatientClient):
     """A client for people, who mistype names."""
 
     def _drive(self, flow: Flow[T]) -> T:
         try:
             return super()._drive(flow)
         except NotFound as error:
-            if (match := _MISSING.fullmatch(error.message)) is None:
+            if not error.name or (place := _known(error.kind)) is None:
                 raise
-            place, home, name = place_of(match[1]), match[2], match[3]
-            raise NotFound(missing(place, home, name, self._names(place, home))) from None
+            home = error.namespace or None
+            message = missing(place, home, error.name, self._names(place, home))
+            raise NotFound(message, kind=error.kind, namespace=error.namespace, name=error.name) from None
 
     def _names(self, place: Place, home: str | None) -> list[str]:
         """What there is, as far as it can be told quickly."""
@@ -43,12 +51,19 @@ class NamingClient(Client):
         return [str(item["metadata"]["name"]) for item in page.get("items") or ()]
 
 
+def _known(kind: str) -> Place | None:
+    """The place of a kind, unless the server has a kind that we do not know."""
+    try:
+        return place_of(kind)
+    except NotFound:
+        return None
+
+
 def missing(place: Place, home: str | None, name: str, names: Sequence[str]) -> str:
     """The sentence; it proposes a name only if there is no doubt which."""
-    word = "device class" if place.kind == "DeviceClass" else place.kind.lower()
-    listing = f"isthmus {_LISTING.get(place.plural, place.plural)}" + (f" -n {home}" if home else "")
+    listing = f"isthmus {place.listing}" + (f" -n {home}" if home else "")
     meant = f"did you mean {near}? " if (near := nearest(name, names)) else ""
-    return f"there is no {word} {name}{f' in tenant {home}' if home else ''}; {meant}`{listing}` lists them"
+    return f"there is no {place.words} {name}{f' in tenant {home}' if home else ''}; {meant}`{listing}` lists them"
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

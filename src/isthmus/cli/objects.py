@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,13 +15,17 @@ from .asking import Yes, confirm_tenant
 from .columns import columns_of
 from .completion import complete_kinds
 from .failures import say
-from .jobs import check_tenant
+from .jobs.jobs import check_tenant
 from .manifests import read_manifests
-from .options import Everywhere, Format, Labels, Namespace, Output, Token, Url, client_for, format_of
+from .options import DryRun, Everywhere, Format, Labels, Namespace, Output, Token, Url, client_for, format_of
 from .tables import show
+
+if TYPE_CHECKING:
+    from isthmus.client.sync import Client
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="Such as jobs or sites.", autocompletion=complete_kinds)]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Which ones.", show_default="all")]
+Fields = Annotated[str | None, typer.Option(help="Such as status.phase=Running.")]
 Sources = Annotated[
     list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help="Manifest, folder of manifests, or -.")
 ]
@@ -30,14 +35,14 @@ def get(
     kind: Kind,
     names: Names = None,
     selector: Labels = None,
-    field_selector: Annotated[str | None, typer.Option(help="Such as status.phase=Running.")] = None,
+    field_selector: Fields = None,
     everywhere: Everywhere = False,
     namespace: Namespace = None,
     output: Output = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Show objects of any kind: jobs, sites, deviceclasses, tenants, tokens, events.
+    """Show objects of any kind.
 
     \b
     Examples:
@@ -46,18 +51,63 @@ def get(
       isthmus get job/train-x7k2p -o json
     """
     place, wanted = _place(kind, names or [])
-    form = format_of(output)
     with client_for(url, token, namespace) as client:
-        if wanted:
-            found = [client.get(place.plural, name) for name in wanted]
-        else:
-            found = client.list(place.plural, labels=selector, fields=field_selector, everywhere=everywhere)
-            if not found and place.namespaced and not everywhere:
-                check_tenant(client)
+        _show(client, place, wanted, selector, field_selector, everywhere, format_of(output))
+
+
+def listing(place: Place) -> Callable[..., None]:
+    """The command that lists a kind which has none of its own."""
+
+    def namespaced(
+        names: Names = None,
+        selector: Labels = None,
+        field_selector: Fields = None,
+        everywhere: Everywhere = False,
+        namespace: Namespace = None,
+        output: Output = None,
+        url: Url = None,
+        token: Token = None,
+    ) -> None:
+        with client_for(url, token, namespace) as client:
+            _show(client, place, names or [], selector, field_selector, everywhere, format_of(output))
+
+    def for_all(
+        names: Names = None,
+        selector: Labels = None,
+        field_selector: Fields = None,
+        output: Output = None,
+        url: Url = None,
+        token: Token = None,
+    ) -> None:
+        with client_for(url, token) as client:
+            _show(client, place, names or [], selector, field_selector, False, format_of(output))
+
+    command = namespaced if place.namespaced else for_all
+    example = f"Examples:\n  isthmus {place.listing}\n  isthmus {place.listing} NAME -o yaml"
+    command.__doc__ = f"List {place.plural}: {place.description[:1].lower()}{place.description[1:]}\n\n\b\n{example}"
+    return command
+
+
+def _show(
+    client: Client,
+    place: Place,
+    names: list[str],
+    selector: str | None,
+    field_selector: str | None,
+    everywhere: bool,
+    form: Format,
+) -> None:
+    """Write the objects named, or all of the kind."""
+    if names:
+        found = [client.get(place.plural, name) for name in names]
+    else:
+        found = client.list(place.plural, labels=selector, fields=field_selector, everywhere=everywhere)
+        if not found and place.namespaced and not everywhere:
+            check_tenant(client)
     if not found and form in (Format.TABLE, Format.WIDE):
         say(f"there are no {place.plural}")
         return
-    show(found, columns_of(place.kind, everywhere and place.namespaced), form, single=len(wanted) == 1)
+    show(found, columns_of(place.kind, everywhere and place.namespaced), form, single=len(names) == 1)
 
 
 def _place(kind: str, names: list[str]) -> tuple[Place, list[str]]:
@@ -68,6 +118,7 @@ def _place(kind: str, names: list[str]) -> tuple[Place, list[str]]:
 
 def apply(
     filename: Sources = None,
+    dry_run: DryRun = False,
     namespace: Namespace = None,
     output: Output = None,
     url: Url = None,
@@ -78,14 +129,15 @@ def apply(
     \b
     Examples:
       isthmus apply -f site.yaml
-      isthmus apply -f examples/
+      isthmus apply -f examples/ --dry-run
       generate | isthmus apply -f -
     """
     form = format_of(output)
     results: list[tuple[dict[str, Any], str]] = []
     with client_for(url, token, namespace) as client:
         for obj in _read(filename):
-            result, told = client.apply(obj, namespace=namespace)
+            result, told = client.apply(obj, dry_run=dry_run, namespace=namespace)
+            told += " (dry run)" if dry_run else ""
             results.append((result, told))
             if form in (Format.TABLE, Format.WIDE):
                 sys.stdout.write(

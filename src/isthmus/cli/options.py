@@ -51,6 +51,10 @@ Token = Annotated[
     str | None,
     typer.Option("--token", help="Your token. Others can see it in the list of processes: prefer ISTHMUS_TOKEN."),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the server check everything, and keep nothing.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Submit it although a site, device class or job that it names does not exist.")
+]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In every tenant that you may see.")]
 Labels = Annotated[
     str | None, typer.Option("--selector", "-l", metavar="LABELS", help="Such as project=mri,stage!=test.")

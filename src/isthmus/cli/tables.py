@@ -17,6 +17,7 @@ from isthmus._kit.quantities import format_bytes
 from isthmus.client.requests import Object
 
 from .options import Format
+from .printing import printable, printable_json
 
 _NARROWEST = 6
 PHASE_COLOURS = {
@@ -104,10 +105,18 @@ def write(value: Any, output: Format) -> None:
     if output is Format.YAML:
         import yaml
 
-        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+        if printable(text) != text:  # what reorders text is left as it is by the writer of YAML
+            text = yaml.safe_dump(value, sort_keys=False)
+        sys.stdout.write(text)
     else:
-        json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-        sys.stdout.write("\n")
+        sys.stdout.write(printable_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+
+
+def write_names(names: Iterable[str]) -> None:
+    """One name in each line: as it is for programs, without what a terminal would obey for people."""
+    shown = printable if sys.stdout.isatty() else str
+    sys.stdout.write("".join(f"{shown(name)}\n" for name in names))
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -84,6 +84,9 @@ def error_of_status(status: Mapping[str, Any], code: int = 500, retry_after: flo
     found = _classes().get(str(status.get("reason")), _BY_STATUS.get(number, IsthmusError))
     wait = _number(details.get("retryAfterSeconds")) or retry_after
     message = str(status.get("message") or f"the server answered {number}")
+    if issubclass(found, errors.NotFound):
+        kind, namespace, name = (str(details.get(word) or "") for word in ("kind", "namespace", "name"))
+        return found(message, causes=causes, retry_after=wait, kind=kind, namespace=namespace, name=name)
     return found(message, causes=causes, retry_after=wait)
 
 

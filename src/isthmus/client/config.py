@@ -7,7 +7,7 @@
 5. the instance that `isthmus up` keeps in its usual folder (`config/server.py`), if it is the same user's.
 
 A token found in one place is only ever sent to the address found in the same place, unless an argument or the
-environment says otherwise.
+environment says otherwise. The tenant kept with one token is not assumed for another: the server is asked whose it is.
 """
 
 from __future__ import annotations
@@ -40,14 +40,22 @@ def find_access(
     token = check_token(token or env.get("ISTHMUS_TOKEN") or _token_file(env))
     url, inside = without_secret(url or env.get("ISTHMUS_URL") or "")
     token = token or inside
-    kept = None if url and token else kept_access(env)
+    # An instance that made its own certificate is trusted by what was kept of it.
+    kept = None if url and token and not url.startswith("https:") else kept_access(env)
     if not url:
         if kept is None:
             raise Misconfigured(_NOWHERE)
-        return kept._replace(token=token or kept.token, namespace=namespace or kept.namespace)
+        return _with(kept, token, namespace)
     if kept is not None and _same(kept.url, url):
-        return kept._replace(token=token or kept.token, namespace=namespace or kept.namespace)
+        return _with(kept, token, namespace)
     return Access(url, token, namespace, _ca_file(env))
+
+
+def _with(kept: Access, token: str | None, namespace: str | None) -> Access:
+    """A kept server with what was given; another token may belong to another tenant."""
+    if token and token != kept.token:
+        return kept._replace(token=token, namespace=namespace)
+    return kept._replace(namespace=namespace or kept.namespace)
 
 
 def check_token(token: str | None) -> str | None:
@@ -63,17 +71,23 @@ def check_token(token: str | None) -> str | None:
 
 def kept_access(env: Mapping[str, str]) -> Access | None:
     """What `isthmus login` or `isthmus up` left."""
-    if (found := read_access(login_file(env))) is not None:
-        return found
+    found = kept_file(env)
+    return read_access(found) if found else None
+
+
+def kept_file(env: Mapping[str, str]) -> Path | None:
+    """The kubeconfig that `isthmus login` or `isthmus up` left."""
+    if read_access(login := login_file(env)) is not None:
+        return login
     for name in (env.get("KUBECONFIG") or "").split(os.pathsep):
-        if name and (found := _ours(Path(name))) is not None:
-            return found
+        if name and _ours(Path(name)) is not None:
+            return Path(name)
     local = local_instance(env) / "kubeconfig"
     try:
         mine = local.stat().st_uid == os.getuid()
     except OSError:
         return None
-    return read_access(local) if mine else None
+    return local if mine else None
 
 
 def login_file(env: Mapping[str, str]) -> Path:

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from isthmus.errors import Invalid
 
-from .jobs import JobOptions, job_manifest
+from .jobs import JobOptions, job_manifest, refuse_unknown
 from .requests import Object
 
 
@@ -65,6 +65,7 @@ def experiment_manifest(
     options: CompareOptions,
 ) -> Object:
     """The Experiment that says all this."""
+    refuse_unknown("compare", options, CompareOptions.__annotations__)
     given: Any = options
     said: Any = {name: given[name] for name in _OF_JOBS if name in given}
     wanted: JobOptions = said

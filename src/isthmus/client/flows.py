@@ -21,7 +21,7 @@ from isthmus._kit.ids import new_uid, suffix
 
 from . import requests
 from .answers import Answer, check, read
-from .places import JOBS, PLACES, Place
+from .places import JOBS, Place, places
 from .requests import Body, Object, Request
 
 T = TypeVar("T")
@@ -282,17 +282,19 @@ def namespace_of(groups: Sequence[str]) -> str:
     raise errors.Forbidden("your token belongs to no tenant; ask an administrator to add you to one")
 
 
-def apply(place: Place, namespace: str | None, obj: Mapping[str, Any]) -> Flow[tuple[Object, str]]:
+def apply(
+    place: Place, namespace: str | None, obj: Mapping[str, Any], *, dry_run: bool = False
+) -> Flow[tuple[Object, str]]:
     """Create the object, or bring the present one to it. Answers the object and created, configured or unchanged."""
     name = (obj.get("metadata") or {}).get("name")
     if not name:
-        return (yield from ask(requests.create(place, namespace, obj))), "created"
+        return (yield from ask(requests.create(place, namespace, obj, dry_run=dry_run))), "created"
     try:
         before = _version((yield from ask(requests.get(place, namespace, name))))
     except errors.NotFound:
         before = None
     wanted = {"apiVersion": place.api_version, "kind": place.kind, **obj}
-    after = yield from ask(requests.apply(place, namespace, name, wanted))
+    after = yield from ask(requests.apply(place, namespace, name, wanted, dry_run=dry_run))
     if before is None:
         return after, "created"
     return after, "unchanged" if _version(after) == before else "configured"
@@ -310,10 +312,12 @@ def _version(obj: Mapping[str, Any]) -> Any:
 def place_of_object(obj: Mapping[str, Any]) -> Place:
     """The place of a manifest; raises Invalid that says what is missing."""
     kind = obj.get("kind")
-    for place in PLACES:
+    for place in places():
         if place.kind == kind:
             if obj.get("apiVersion") not in (None, place.api_version):
                 raise errors.Invalid(f"{kind} has apiVersion {obj.get('apiVersion')!r}; write {place.api_version}")
             return place
-    known = ", ".join(place.kind for place in PLACES)
+    known = ", ".join(place.kind for place in places())
+    if not kind:
+        raise errors.Invalid(f"the manifest has no kind; write kind: Job, or one of {known}")
     raise errors.Invalid(f"the manifest has kind {kind!r}; the kinds are {known}")

@@ -1,4 +1,4 @@
-"""Streams that outlive their connection: logs resumed from an offset, watches resumed from a version. Pure.
+"""Streams that outlive their connection: logs resumed from an offset, watches resumed from a version. No I/O.
 
 Each cursor holds where its stream is and says which request goes on from there; told of a failure, it answers how long
 to wait. A feed is a flow that also yields `Item`s, for whoever asked; it goes on from its cursor for as long as there
@@ -139,6 +139,20 @@ class LogCursor:
 def finish(flow: Flow[T]) -> Feed[T]:
     """A flow as a feed of one item: what it returns."""
     yield Item((yield from flow))
+
+
+def gathered(feed: Feed[T]) -> Flow[list[T]]:
+    """A feed as a flow that returns all of its items."""
+    walk, found = Walk(feed), list[T]()
+    while (step := walk.next()) is not None:
+        if isinstance(step, Item):
+            found.append(step.value)
+            continue
+        try:
+            walk.answered((yield step))
+        except FAILURES as error:
+            walk.failed(error)
+    return found
 
 
 def read_log(cursor: LogCursor) -> Feed[bytes]:

@@ -30,6 +30,20 @@ class JobFacts:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.namespace}/{self.name} {self.phase}>"
 
+    def _repr_html_(self) -> str:
+        """How notebooks show it."""
+        import html  # only notebooks need it
+
+        rows = {"Job": f"{self.namespace}/{self.name}", "Phase": self.phase, "Site": self.status.get("site") or "",
+                "Message": self.message, "Started": self.status.get("startedAt") or "",
+                "Finished": self.status.get("finishedAt") or "", "Exit code": self.exit_code}  # fmt: skip
+        cells = (
+            f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>"
+            for name, value in rows.items()
+            if value not in ("", None)
+        )
+        return f"<table>{''.join(cells)}</table>"
+
     @property
     def name(self) -> str:
         """Its name."""
@@ -93,10 +107,30 @@ class JobOperations(JobFacts):
         return self
 
     @operation
-    def wait(self, timeout: float | None = None) -> Flow[Self]:
-        """Wait until it has ended; raises TimeoutError if that takes longer than `timeout` seconds."""
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> Flow[Self]:
+        """Wait until it has ended; raises TimeoutError if that takes longer than `timeout` seconds.
+
+        With `check`, raises JobFailed if it did not succeed.
+        """
         self.object = yield from following.wait(JOBS, self.namespace, self.name, timeout)
+        if check and not self.succeeded:
+            why = self.message or f"exit code {self.exit_code}"
+            raise errors.JobFailed(
+                f"job {self.name} {self.phase.lower()}: {why}; isthmus logs {self.name} shows its output"
+            )
         return self
+
+    @operation
+    def text(self, stream: str | None = None) -> Flow[str]:
+        """Its whole output so far as text; bytes that are not UTF-8 are replaced."""
+        cursor = LogCursor(self.namespace, self.name, stream=stream)
+        pieces = yield from following.gathered(following.read_log(cursor))
+        return b"".join(pieces).decode(errors="replace")
+
+    @operation
+    def delete(self) -> Flow[None]:
+        """Remove it and all that it left; a job that runs is cancelled first by the server."""
+        yield from flows.ask(requests.delete(JOBS, self.namespace, self.name))
 
     @feed
     def logs(

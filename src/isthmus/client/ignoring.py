@@ -13,14 +13,19 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from isthmus.errors import Invalid
+
+from .ignore_rules import IgnoreRules
 
 IGNORE_FILES = (".gitignore", ".isthmusignore")
 NEVER = frozenset({".git"})
 CACHES = frozenset({"__pycache__", ".ipynb_checkpoints"})
+MAX_PATH, MAX_DEPTH = 4096, 128
+"""Characters and folders of a path that somebody names."""
+MAX_CHECKS = 50_000_000
+"""Rules times paths. A folder with ten thousand files and a hundred rules needs a fiftieth of it."""
 ENVIRONMENT_FILE = "pyvenv.cfg"
 """What makes a folder a virtual environment."""
 
@@ -30,16 +35,16 @@ class Rules(NamedTuple):
 
     base: str
     """The folder's absolute path, ending in a slash."""
-    specs: tuple[GitIgnoreSpec, ...]
+    specs: tuple[IgnoreRules, ...]
     above: Rules | None
 
     def verdict(self, path: str, folder: bool) -> bool | None:
         """Whether an absolute path below here is left out: the nearest rule that matches decides; None if none does."""
         rules: Rules | None = self
         while rules is not None:
-            relative = path[len(rules.base) :] + ("/" if folder else "")
+            relative = path[len(rules.base) :]
             for spec in reversed(rules.specs):
-                if (found := spec.check_file(relative).include) is not None:
+                if (found := spec.verdict(relative, folder)) is not None:
                     return found
             rules = rules.above
         return None
@@ -63,12 +68,11 @@ def rules_above(root: str) -> Rules | None:
 
 def rules_in(folder: str, present: tuple[str, ...], above: Rules | None) -> Rules | None:
     """The rules in a folder that has these files."""
-    specs = []
-    for name in IGNORE_FILES:
-        if name in present and (lines := _lines(os.path.join(folder, name))):  # noqa: PTH118
-            from pathspec import GitIgnoreSpec  # costs 30 ms, and most folders have no rules
-
-            specs.append(GitIgnoreSpec.from_lines(lines))
+    specs = [
+        IgnoreRules(lines)
+        for name in IGNORE_FILES
+        if name in present and (lines := _lines(os.path.join(folder, name)))  # noqa: PTH118
+    ]
     return Rules(folder.rstrip("/") + "/", tuple(specs), above) if specs else above
 
 
@@ -84,17 +88,17 @@ def sort_out(paths: Iterable[str], texts: Mapping[str, str]) -> tuple[list[str],
     """The files of a folder that are sent and those that are left out, given what is in its ignore files. Pure.
 
     For whoever has no folder on a disk: all paths are relative to it, `texts` are the ignore files by their path.
-    A folder that is left out is named once, with a slash, and nothing below it is looked at.
+    A folder that is left out is named once, with a slash, and nothing below it is looked at. Raises Invalid for a path
+    too deep, and for more rules than can be tried on so many paths.
     """
-    from pathspec import GitIgnoreSpec
-
-    specs: dict[str, tuple[GitIgnoreSpec, ...]] = {}
+    specs: dict[str, tuple[IgnoreRules, ...]] = {}
     for name in IGNORE_FILES:
         for path, text in texts.items():
             if posixpath.basename(path) == name:
                 folder = posixpath.dirname(path)
-                specs[folder] = (*specs.get(folder, ()), GitIgnoreSpec.from_lines(text.splitlines()))
+                specs[folder] = (*specs.get(folder, ()), IgnoreRules(text.splitlines()))
     found = list(paths)
+    _check_work(found, specs)
     environments = {posixpath.dirname(path) for path in found if posixpath.basename(path) == ENVIRONMENT_FILE} - {""}
     verdicts: dict[str, Rules | str | None] = {"": Rules("/", specs.get("", ()), None)}
 
@@ -125,3 +129,16 @@ def sort_out(paths: Iterable[str], texts: Mapping[str, str]) -> tuple[list[str],
         else:
             sent.append(path)
     return sent, sorted(left_out)
+
+
+def _check_work(paths: list[str], specs: Mapping[str, tuple[IgnoreRules, ...]]) -> None:
+    """Every rule may have to be tried on every path."""
+    for path in paths:
+        if len(path) > MAX_PATH or path.count("/") > MAX_DEPTH:
+            raise Invalid(f"{path[:80]!r}… is longer or deeper than paths may be; choose another folder")
+    rules = sum(len(spec) for found in specs.values() for spec in found)
+    if rules * len(paths) > MAX_CHECKS:
+        raise Invalid(
+            f"{rules} rules in .gitignore files and {len(paths)} files are too many to go through; choose a part of the"
+            " folder, or send it with isthmus run"
+        )

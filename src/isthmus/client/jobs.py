@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypedDict
 
 from isthmus.errors import Invalid
@@ -54,7 +55,7 @@ class JobOptions(TypedDict, total=False):
     """How long it takes: `1h`, or on certain devices `gpu:2=40m`."""
     restartable: bool
     """May be stopped for others and go on later."""
-    state: Sequence[str]
+    checkpoint: Sequence[str]
     """Patterns of files that a restartable job finds again when it goes on, such as `state/*`."""
     sites: Sequence[str]
     where: str | None
@@ -67,10 +68,21 @@ class JobOptions(TypedDict, total=False):
     """Delete the job this long after its end."""
 
 
+def refuse_unknown(call: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise TypeError for an argument that does not exist, as Python does, with the one that was probably meant."""
+    names = sorted(known)
+    for name in options:
+        if name not in names:
+            near = get_close_matches(name, names, 1, 0.7)
+            meant = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(names)}"
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}; {meant}")
+
+
 def job_manifest(
     command: Sequence[str] | str | None, script: str | None, files: Mapping[str, Any] | None, options: JobOptions
 ) -> Object:
     """The Job that says all this."""
+    refuse_unknown("run", options, JobOptions.__annotations__)
     if (command is None) == (script is None):
         raise Invalid("give either a command, such as ['python', 'train.py'], or a script, not both")
     words = shlex.split(command) if isinstance(command, str) else list(command or ())
@@ -91,8 +103,8 @@ def job_manifest(
     spec["placement"] = _set({"sites": list(options.get("sites") or ()), "expression": options.get("where")})
     spec["ttlAfterFinished"] = options.get("ttl")
     spec = _set(spec)
-    if options.get("restartable") or options.get("state"):
-        spec["restartable"] = _set({"keep": list(options.get("state") or ())})
+    if options.get("restartable") or options.get("checkpoint"):
+        spec["restartable"] = _set({"checkpoint": list(options.get("checkpoint") or ())})
     name = options.get("name")
     meta: Object = {"name": name} if name else {"generateName": f"{name_for(words, script)}-"}
     if labels := options.get("labels"):

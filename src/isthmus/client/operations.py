@@ -364,18 +364,23 @@ class Operations(ABC, Generic[Handle]):
         return items
 
     @operation
-    def apply(self, obj: Mapping[str, Any], *, namespace: str | None = None) -> Flow[tuple[Object, str]]:
-        """Create an object, or change the present one to it; answers it and `created`, `configured` or `unchanged`."""
+    def apply(
+        self, obj: Mapping[str, Any], *, dry_run: bool = False, namespace: str | None = None
+    ) -> Flow[tuple[Object, str]]:
+        """Create an object, or change the present one to it; answers it and `created`, `configured` or `unchanged`.
+
+        In a dry run the server checks everything and keeps nothing.
+        """
         place = flows.place_of_object(obj)
         home = yield from self._where(place, namespace or _namespace_in(obj))
-        return (yield from flows.apply(place, home, obj))
+        return (yield from flows.apply(place, home, obj, dry_run=dry_run))
 
     @operation
-    def create(self, obj: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Object]:
-        """Create an object of any kind."""
+    def create(self, obj: Mapping[str, Any], *, dry_run: bool = False, namespace: str | None = None) -> Flow[Object]:
+        """Create an object of any kind; in a dry run it is checked and not kept."""
         place = flows.place_of_object(obj)
         home = yield from self._where(place, namespace or _namespace_in(obj))
-        return (yield from flows.ask(requests.create(place, home, obj)))
+        return (yield from flows.ask(requests.create(place, home, obj, dry_run=dry_run)))
 
     @operation
     def patch(self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Object]:

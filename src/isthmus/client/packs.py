@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from isthmus._kit.links import escaping
 from isthmus.errors import Invalid
 
 from .folders import Content, Progress
@@ -110,9 +111,15 @@ def unpack(stream: IO[bytes], target: Path, below: str = "") -> list[str]:
                     raise Invalid(f"the archive holds {member.name!r}, which is neither a file nor a link")
     except (tarfile.TarError, EOFError) as error:
         raise Invalid(f"the archive of outputs is damaged ({error}); download again") from None
+    if out := escaping({name: to for _, to, name in links}):
+        raise Invalid(f"the archive holds links that lead outside the folder, such as {min(out)!r}; none was made")
     for place, to, name in links:
         _link(root, place, to)
         written.append(name)
+    for place, _, _ in links:  # links that were there before may lead on
+        if not Path(os.path.realpath(place)).is_relative_to(root):
+            place.unlink()
+            raise Invalid(f"the link {place} would lead outside the folder through another one; it was not made")
     return written
 
 

@@ -101,9 +101,9 @@ def watch(
     return Request("GET", path_of(place, namespace), query, repeatable=True)
 
 
-def create(place: Place, namespace: str | None, obj: Mapping[str, Any]) -> Request:
-    """A new object."""
-    return Request("POST", path_of(place, namespace), body=encode(obj))
+def create(place: Place, namespace: str | None, obj: Mapping[str, Any], *, dry_run: bool = False) -> Request:
+    """A new object; in a dry run it is checked and not kept."""
+    return Request("POST", path_of(place, namespace), _dry(dry_run), encode(obj), repeatable=dry_run)
 
 
 def replace(place: Place, namespace: str | None, name: str, obj: Mapping[str, Any]) -> Request:
@@ -117,9 +117,13 @@ def patch(place: Place, namespace: str | None, name: str, change: Mapping[str, A
     return Request("PATCH", path_of(place, namespace, name), (), body, MERGE_PATCH, repeatable=True)
 
 
-def apply(place: Place, namespace: str | None, name: str, obj: Mapping[str, Any]) -> Request:
+def _dry(wanted: bool) -> tuple[tuple[str, str], ...]:
+    return (("dryRun", "All"),) if wanted else ()
+
+
+def apply(place: Place, namespace: str | None, name: str, obj: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     """Server-side apply: create the object or bring it to this, taking away what was applied before and is gone."""
-    query = _query(fieldManager="isthmus", force="true")
+    query = _query(fieldManager="isthmus", force="true") + _dry(dry_run)
     return Request("PATCH", path_of(place, namespace, name), query, encode(obj), APPLY_PATCH, repeatable=True)
 
 
@@ -132,6 +136,11 @@ def whoami() -> Request:
     """Who the token is."""
     body = encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     return Request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", (), body, repeatable=True)
+
+
+def ready() -> Request:
+    """Whether the server can do all its work."""
+    return Request("GET", "/readyz", repeatable=True, patience=10)
 
 
 def version() -> Request:

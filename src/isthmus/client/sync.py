@@ -36,7 +36,10 @@ class Client(Operations["JobHandle"]):
 
     def _begin(self, access: Access) -> None:
         super()._begin(access)
-        self._transport = Transport(access)
+        self._transport = Transport(access, self._waiting)
+
+    def _waiting(self) -> None:
+        """The server has not begun to answer for some seconds. A program waits; a person wants to know."""
 
     def _handle(self, job: Object) -> JobHandle:
         return JobHandle(self, job)

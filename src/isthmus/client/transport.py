@@ -7,9 +7,10 @@ begins, and the exchange is repeated on a fresh one if that does no harm.
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import ssl
 
 _CONNECT_TIMEOUT = 10.0
+SLOW_SECONDS = 3.0
+"""After this long without an answer, whoever looks on is told."""
 NO_TLS = "it does not speak TLS there; is it the right port, or is its address http:// instead of https://?"
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
@@ -31,7 +34,7 @@ KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 class Transport:
     """Exchanges with one server."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, waiting: Callable[[], None] | None = None) -> None:
         parts = urlsplit(access.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Misconfigured(f"{access.url!r} is not the address of a server; write it like http://127.0.0.1:7070")
@@ -43,6 +46,7 @@ class Transport:
             raise Misconfigured(f"{access.url!r} has a port that is not a number") from None
         self._base = parts.path.rstrip("/")
         self._ca = access.ca
+        self._waiting = waiting
         headers = {"Host": parts.netloc.rpartition("@")[2], **headers_of(access)}
         self._headers = _head_lines(headers)
         self._idle: list[Connection] = []
@@ -81,6 +85,7 @@ class Transport:
             try:
                 connection.sock.settimeout(request.patience)
                 self._write(connection, request)
+                self._await(connection)
                 return connection, connection.response()
             except OSError as error:
                 connection.close()
@@ -90,6 +95,15 @@ class Transport:
             except BaseException:
                 connection.close()
                 raise
+
+    def _await(self, connection: Connection) -> None:
+        """Tell whoever looks on when an answer does not begin soon; it is still waited for."""
+        if self._waiting is None:
+            return
+        ready = select.poll()
+        ready.register(connection.sock, select.POLLIN)
+        if not ready.poll(SLOW_SECONDS * 1000):
+            self._waiting()
 
     def _write(self, connection: Connection, request: Request) -> None:
         head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._headers}"

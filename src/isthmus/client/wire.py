@@ -1,8 +1,9 @@
 """HTTP/1.1 on a socket: one connection, one exchange after the other.
 
-The standard library's `http.client` would do, but importing it costs 30 ms (it brings the whole of `email`), and
-`isthmus run` is to add less than 150 ms to a command in all. What is needed of HTTP here is little: a head that we
-write, a head that we read, and a body framed by its length, by chunks, or by the end of the connection.
+The standard library's `http.client` would do, but importing it adds 19 ms to the 45 ms that `isthmus run` takes to
+start (docs/design/0018), and all of that command is to add less than 150 ms to a command. What is needed of HTTP here
+is little: a head that we write, a head that we read, and a body framed by its length, by chunks, or by the end of the
+connection.
 """
 
 from __future__ import annotations

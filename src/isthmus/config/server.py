@@ -13,10 +13,12 @@ DEFAULT_PORT = 7070
 
 
 def default_data_folder(environment: dict[str, str]) -> Path:
-    """Where an instance lives unless told otherwise: below the user's own data folder, for root in /var/lib.
+    """Where an instance lives unless an option says otherwise: `ISTHMUS_DATA`, else below the user's own data folder.
 
-    Root's home is closed to everybody else, and jobs run as somebody else.
+    For root it is /var/lib/isthmus: root's home is closed to everybody else, and jobs run as somebody else.
     """
+    if named := environment.get("ISTHMUS_DATA"):
+        return Path(named)
     if os.geteuid() == 0:
         return Path("/var/lib/isthmus")
     base = environment.get("XDG_DATA_HOME") or str(Path.home() / ".local/share")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -21,8 +22,9 @@ from isthmus.api.responses import error_response, status_of
 from isthmus.errors import IsthmusError, Unauthenticated
 
 from .live import Live
-from .pages import assets, experiments, job, jobs, overview, signing, sites, streams, submit, tenants, uploads
+from .pages import assets, experiments, job, jobs, kinds, overview, signing, sites, streams, submit, tenants, uploads
 from .rendering import HEADERS, page, render
+from .session_records import SessionRecords
 from .sessions import Sessions
 from .visits import BASE, Parts, Visit
 
@@ -32,22 +34,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Handler = Callable[[Visit], Awaitable[Response]]
 _TITLES = {
-    403: "You may not do that",
-    404: "There is nothing here",
-    405: "That cannot be done here",
-    409: "Somebody was faster",
-    413: "That is too large",
-    422: "That cannot be done",
-    503: "Not reachable just now",
+    403: "Not allowed",
+    404: "Page not found",
+    405: "Not possible here",
+    409: "Changed in the meantime",
+    413: "Too large",
+    422: "Not possible",
+    503: "Not available right now",
 }
-_LISTS = ("jobs", "experiments", "sites", "tenants")
+_OPEN = f"{BASE}/static/"
+"""Open to everybody, so that nobody needs to be looked up."""
 
 
 class Console:
     """Pages at /console, the API everywhere else. `close` ends what follows the store."""
 
     def __init__(self, context: Context, api: ASGIApp, key: str) -> None:
-        self._parts = Parts(context, api, Sessions(key), Live(context.store))
+        self._parts = Parts(context, api, Sessions(key), SessionRecords(context.store), Live(context.store))
         found = [
             one
             for part in (assets, signing, overview, jobs, job, experiments, submit, uploads, sites, tenants, streams)
@@ -56,7 +59,11 @@ class Console:
         self._router = Router(
             [Route(BASE + path, self._serve(handler), methods=[method]) for method, path, handler in found],
             redirect_slashes=False,
-            default=_nothing_here,
+            default=Router(
+                [Route(BASE + path, self._serve(handler), methods=[method]) for method, path, handler in kinds.PAGES],
+                redirect_slashes=False,
+                default=_nothing_here,
+            ),
         )
 
     def link(self, token: str) -> str:
@@ -101,12 +108,18 @@ class Console:
         except Exception as error:
             if begun:
                 raise
-            await self._answer(Visit(self._parts, Request(scope), self._parts.live.mark), error)(scope, receive, send)
+            visit = Visit(self._parts, Request(scope), self._parts.live.mark)
+            try:
+                visit = await visit.checked()
+            except IsthmusError:
+                visit = replace(visit, over=True)  # nobody is shown as signed in whose session cannot be looked up
+            await self._answer(visit, error)(scope, receive, send)
 
     def _serve(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def serve(request: Request) -> Response:
             # The mark of before it is read: what changes during the reading is told afterwards.
-            return await handler(Visit(self._parts, request, self._parts.live.mark))
+            visit = Visit(self._parts, request, self._parts.live.mark)
+            return await handler(visit if request.url.path.startswith(_OPEN) else await visit.checked())
 
         return serve
 
@@ -122,7 +135,7 @@ class Console:
         code = int(status["code"])
         title = _TITLES.get(code, "Something went wrong")
         section = visit.request.url.path.removeprefix(f"{BASE}/").partition("/")[0]
-        among = section if code == 404 and section in _LISTS else ""
+        among = section if code == 404 and kinds.is_listed(section) else ""
         values = {"title": title, "message": status.get("message", ""), "code": code, "among": among}
         try:
             return render(visit, "error.html", code, **values)
@@ -134,14 +147,14 @@ def _to_the_form(visit: Visit) -> Response:
     request = visit.request
     if request.method not in ("GET", "HEAD") or request.headers.get("x-console") == "live":
         return page("error.html", 401, theme=visit.theme, caller=None, title="You are signed out", code=401,
-                    message="your session or its token is over; sign in again")  # fmt: skip
+                    message="Your session or its token has expired. Sign in again.")  # fmt: skip
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     query: Mapping[str, str] = {} if wanted == f"{BASE}/" else {"next": wanted}
     answer = RedirectResponse(f"{BASE}/sign-in" + (f"?{urlencode(query)}" if query else ""), 303, HEADERS)
     if visit.request.cookies:
-        visit.sign_out(answer)
+        visit.drop_cookie(answer)
     return answer
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    raise HTTPException(404, "no page has this address; the navigation above leads on")
+    raise kinds.no_such_page()

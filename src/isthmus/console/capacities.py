@@ -47,6 +47,16 @@ class Room:
         return str(self.site["metadata"]["name"])
 
     @property
+    def phase(self) -> str:
+        """Of the site."""
+        return str((self.site.get("status") or {}).get("phase") or "Unknown")
+
+    @property
+    def offers(self) -> bool:
+        """Whether what is free there can be had: of a site that does not answer nobody knows."""
+        return self.phase == "Ready"
+
+    @property
     def cpus(self) -> Part:
         """Of all its nodes."""
         return _part(self._told("capacity").get("cpus"), self.taken.cpus, self.others)
@@ -74,12 +84,22 @@ class Room:
             found[_CPU_CLASS] = cores._replace(free=min(cores.free, int(self.cpus.free)))
         return found
 
+    @property
+    def boards(self) -> dict[str, Part]:
+        """Devices without the class cpu, which is told as CPUs."""
+        return {name: part for name, part in self.devices.items() if name != _CPU_CLASS}
+
     def _told(self, what: str) -> Mapping[str, Any]:
         return (self.site.get("status") or {}).get(what) or {}
 
 
 def _part(total: float | None, ours: float, others: float | None) -> Part:
     return Part(max(0, (total or 0) - ours - (others or 0)), total or 0)
+
+
+def by_urgency(rooms: Iterable[Room]) -> list[Room]:
+    """Sites that need attention first, then those that work, then the idle ones."""
+    return sorted(rooms, key=lambda room: (room.phase == "Ready", room.taken.jobs == 0, room.name))
 
 
 def room_at(sites: Sequence[Mapping[str, Any]], active: Iterable[Row]) -> list[Room]:

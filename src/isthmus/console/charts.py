@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 Cell = Mapping[str, Any]
 
@@ -21,9 +21,20 @@ MEASURES: Mapping[str, tuple[str, str]] = {
     "cost": ("Cost", ""),
 }
 MOST_BARS = 40
-_LABEL = 26
-_ROW = 28
-_LEFT, _WIDTH, _RIGHT = 190, 720, 90
+Size = Literal["wide", "medium", "narrow"]
+SIZES: tuple[Size, ...] = ("wide", "medium", "narrow")
+"""A chart is drawn once for each, because letters in it must not shrink with the window; the style shows one."""
+_BARS: Mapping[Size, tuple[int, int, int, int, int]] = {
+    "wide": (240, 700, 100, 28, 12),
+    "medium": (200, 430, 90, 28, 12),
+    "narrow": (4, 260, 86, 46, 24),
+}
+"""Room for names, for bars and for their values; height of a row, and where the first is."""
+_LABEL = 40
+_LETTER = 6.8
+"""Width of a letter in a chart."""
+_TICK_ROOM = 64
+"""Between two numbers at an axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +61,10 @@ class Point:
     front: bool
     label: str = ""
     """Its name, where there is room for it."""
-    after: bool = True
-    """Whether the label stands to its right."""
+    label_x: float = 0.0
+    label_y: float = 0.0
+    anchor: str = "start"
+    """Which end of the label is at its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """All bars of a measure."""
+    """All bars of a measure. A name stands before its bar, or above it where there is little width."""
 
     bars: list[Bar]
     ticks: list[Tick]
@@ -72,6 +85,7 @@ class Bars:
     height: int
     width: int
     left_out: int
+    above: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +96,20 @@ class Scatter:
     front: str
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    width: int = 560
-    height: int = 340
+    width: int = 1040
+    height: int = 400
+    left: int = 84
+    top: int = 16
+    right: int = 1020
+    bottom: int = 346
+    """The frame in which the points are."""
+
+
+_SCATTERS: Mapping[Size, Scatter] = {
+    "wide": Scatter([], "", [], []),
+    "medium": Scatter([], "", [], [], width=720, height=380, left=76, right=706, bottom=326),
+    "narrow": Scatter([], "", [], [], width=350, height=330, left=58, right=340, bottom=276),
+}
 
 
 def cell_name(cell: Cell) -> str:
@@ -108,28 +134,29 @@ def spread_of(cell: Cell, measure: str) -> Mapping[str, float] | None:
     return found if isinstance(found, Mapping) and isinstance(found.get("median"), int | float) else None
 
 
-def bars_of(cells: Sequence[Cell], measure: str) -> Bars:
+def bars_of(cells: Sequence[Cell], measure: str, size: Size = "wide") -> Bars:
     """The bars of a measure, in the order of the cells."""
+    left, width, right, row_height, top = _BARS[size]
     there = [(cell, spread) for cell in cells if (spread := spread_of(cell, measure))]
     shown = there[:MOST_BARS]
     most = max((max(spread["median"], spread.get("high", 0)) for _, spread in shown), default=0) or 1
-    ticks = [Tick(_LEFT + _WIDTH * value / most, value) for value in _steps(most) if value <= most]
+    ticks = _apart([Tick(left + width * value / most, value) for value in _steps(most) if value <= most])
     bars = [
         Bar(
             cell_name(cell),
             spread["median"],
-            12 + _ROW * row,
-            _WIDTH * max(0, spread["median"]) / most,
-            _LEFT + _WIDTH * max(0, spread.get("low", spread["median"])) / most,
-            _LEFT + _WIDTH * max(0, spread.get("high", spread["median"])) / most,
+            top + row_height * row,
+            width * max(0, spread["median"]) / most,
+            left + width * max(0, spread.get("low", spread["median"])) / most,
+            left + width * max(0, spread.get("high", spread["median"])) / most,
         )
         for row, (cell, spread) in enumerate(shown)
     ]
-    height = 12 + _ROW * len(bars) + 26
-    return Bars(bars, ticks, _LEFT, height, _LEFT + _WIDTH + _RIGHT, len(there) - len(shown))
+    height = top + row_height * len(bars) + 26
+    return Bars(bars, ticks, left, height, left + width + right, len(there) - len(shown), size == "narrow")
 
 
-def scatter_of(cells: Sequence[Cell], front: Sequence[int]) -> Scatter | None:
+def scatter_of(cells: Sequence[Cell], front: Sequence[int], size: Size = "wide") -> Scatter | None:
     """Time against energy; None if no cell has both."""
     there = [
         (cell, time["median"], energy["median"])
@@ -140,8 +167,8 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int]) -> Scatter | None:
         return None
     least_time, most_time = _span([time for _, time, _ in there])
     least_energy, most_energy = _span([energy for _, _, energy in there])
-    frame = Scatter([], "", [], [])
-    left, top, right, bottom = 64, 14, frame.width - 16, frame.height - 40
+    frame = _SCATTERS[size]
+    left, top, right, bottom = frame.left, frame.top, frame.right, frame.bottom
 
     def across(time: float) -> float:
         return left + (right - left) * (time - least_time) / (most_time - least_time)
@@ -155,27 +182,71 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int]) -> Scatter | None:
     ]
     best = sorted((point for point in points if point.front), key=lambda point: point.x)
     line = " ".join(f"{point.x:.1f},{point.y:.1f}" for point in best)
-    x_ticks = [Tick(across(value), value) for value in _between(least_time, most_time)]
+    x_ticks = _apart([Tick(across(value), value) for value in _between(least_time, most_time)])
     y_ticks = [Tick(up(value), value) for value in _between(least_energy, most_energy)]
-    return Scatter(_labelled(points, frame.width), line, x_ticks, y_ticks)
+    return replace(frame, points=_labelled(points, frame), front=line, x_ticks=x_ticks, y_ticks=y_ticks)
 
 
-def _labelled(points: Sequence[Point], width: int) -> list[Point]:
-    """The points, with names at those where no other name stands; the front is served first."""
-    taken: list[tuple[float, float, float, float]] = []
+def _apart(ticks: list[Tick]) -> list[Tick]:
+    """As many as have room for their numbers."""
+    step = 1
+    while len(ticks) > 2 and step < len(ticks) and abs(ticks[step].at - ticks[0].at) < _TICK_ROOM:
+        step += 1
+    return ticks[::step]
+
+
+Box = tuple[float, float, float, float]
+
+
+def _labelled(points: Sequence[Point], frame: Scatter) -> list[Point]:
+    """The points, with names where they cover neither points nor other names; the front is served first."""
+    taken: list[Box] = [(p.x - 7, p.y - 7, p.x + 7, p.y + 7) for p in points]
     named: dict[int, Point] = {}
     for number in sorted(range(len(points)), key=lambda n: not points[n].front):
         point = points[number]
         label = point.name if len(point.name) <= _LABEL else f"{point.name[: _LABEL - 1]}…"
-        long, after = len(label) * 6.6, point.x <= width * 0.6
-        begin = point.x + 10 if after else point.x - 10 - long
-        box = (begin, point.y - 19, begin + long, point.y - 6)
-        if any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
-            label = ""
-        else:
-            taken.append(box)
-        named[number] = replace(point, label=label, after=after)
+        for x, y, anchor, box in _places(point, len(label) * _LETTER):
+            inside = box[0] >= frame.left and box[2] <= frame.right and box[1] >= 0 and box[3] <= frame.bottom
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                point = replace(point, label=label, label_x=x, label_y=y, anchor=anchor)
+                break
+        named[number] = point
     return [named[number] for number in range(len(points))]
+
+
+def _places(point: Point, long: float) -> list[tuple[float, float, str, Box]]:
+    """Where a name of this length may stand: right, left, above or below its point."""
+    x, y = point.x, point.y
+    return [
+        (x + 11, y + 4, "start", (x + 9, y - 8, x + 11 + long, y + 8)),
+        (x - 11, y + 4, "end", (x - 11 - long, y - 8, x - 9, y + 8)),
+        (x, y - 12, "middle", (x - long / 2, y - 24, x + long / 2, y - 8)),
+        (x, y + 21, "middle", (x - long / 2, y + 9, x + long / 2, y + 25)),
+    ]
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def lacks(status: Mapping[str, Any], measure: str) -> list[str]:
+    """What a total over all runs does not contain, in words; empty if it is whole."""
+    cells, runs = status.get("cells") or [], status.get("runs") or {}
+    known = sum(int(spread.get("count") or 0) for cell in cells if (spread := spread_of(cell, measure)))
+    succeeded, active = int(runs.get("succeeded") or 0), int(runs.get("active") or 0)
+    others = int(runs.get("failed") or 0) + int(runs.get("cancelled") or 0)
+    missing = max(0, succeeded - known)
+    found = []
+    if missing:
+        found.append(f"{missing} of {succeeded} successful runs {'has' if missing == 1 else 'have'} no measurement")
+    if others:
+        found.append(f"{others} failed or cancelled {'run counts' if others == 1 else 'runs count'} as far as measured")
+    if active:
+        found.append(f"{active} {'run is' if active == 1 else 'runs are'} still active")
+    if measure == "energy" and any(cell.get("energySource") == "estimated" for cell in cells):
+        found.append("partly estimated")
+    return found
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:

@@ -8,13 +8,16 @@ question names the tenants.
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
+import textwrap
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from isthmus._kit.reasons import read_reasons
 from isthmus.resources.experiments import EXPERIMENT_LABEL
 from isthmus.resources.jobs import ARRAY_LABEL
 from isthmus.resources.selectors import EVERYTHING, Selector
@@ -23,12 +26,29 @@ from isthmus.store.base import Change, EventType, Key, Record
 
 SLICE = 5000
 """Rows looked at before others get a turn."""
+SHOWN = 160
+"""Characters of a reason in a list."""
 Place = tuple[str, str]
 """Where a row belongs among the others: when it was made, and its uid."""
 
 
 class Ordered(Protocol):
     """What every row has."""
+
+    @property
+    def namespace(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def phase(self) -> JobPhase | ExperimentPhase:
+        """Where it is on its way."""
+        ...
+
+    @property
+    def element(self) -> bool:
+        """Whether something else made it, and counts in its place."""
+        ...
 
     @property
     def uid(self) -> str:
@@ -65,6 +85,7 @@ class Row:
     what: str
     wants: Mapping[str, Any]
     array: Mapping[str, int] | None
+    owner: str = ""
 
     @property
     def order(self) -> Place:
@@ -76,24 +97,36 @@ class Row:
         """Whether an array or an experiment made it."""
         return ARRAY_LABEL in self.labels or EXPERIMENT_LABEL in self.labels
 
+    @property
+    def label(self) -> str:
+        """Of what an array is made of."""
+        return ARRAY_LABEL if self.array is not None else ""
+
+    @property
+    def parts(self) -> int:
+        """How many elements an array has."""
+        return int((self.array or {}).get("total") or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which rows. `tenants` None means all."""
 
     tenants: Collection[str] | None
-    phases: Collection[JobPhase] = ()
+    phases: Collection[str] = ()
     text: str = ""
     site: str = ""
     labels: Selector = EVERYTHING
     elements: bool = False
+    owner: str = ""
 
-    def __call__(self, row: Row) -> bool:
-        """Whether a row is wanted."""
+    def __call__(self, row: Row | ExperimentRow) -> bool:
+        """Whether a row is wanted. Phases are compared by their names, which both kinds share."""
         return (
             (self.tenants is None or row.namespace in self.tenants)
-            and (not self.phases or row.phase in self.phases)
+            and (not self.phases or row.phase.value in self.phases)
             and (self.elements or not row.element)
+            and (not self.owner or row.owner == self.owner)
             and (not self.site or row.site == self.site)
             and (not self.text or self.text in row.name)
             and (not self.labels or self.labels.matches(row.labels))
@@ -115,11 +148,32 @@ class ExperimentRow:
     runs: int
     started: str
     finished: str
+    failed: int = 0
+    intent: str = "Run"
+    reason: str = ""
+    what: str = ""
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    site: str = ""
+    element: bool = False
+    array: None = None
+    signal: str = ""
+    exit_code: int | None = None
 
     @property
     def order(self) -> Place:
         """Where it belongs among the others."""
         return (self.created, self.uid)
+
+    @property
+    def label(self) -> str:
+        """Of its runs."""
+        return EXPERIMENT_LABEL
+
+    @property
+    def parts(self) -> int:
+        """How many runs it has."""
+        return self.runs
 
 
 @dataclass(slots=True)
@@ -131,6 +185,7 @@ class Index(Generic[R]):
     row_of: Callable[[Record], R]
     _rows: dict[str, R] = field(default_factory=dict)
     _order: list[Place] = field(default_factory=list)
+    _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -163,18 +218,35 @@ class Index(Generic[R]):
         self._recount(old, None if gone else row)
         self.told(change.record.key)
 
+    def counts(self, tenants: Collection[str] | None) -> dict[str, int]:
+        """How many are in which phase; what an array or an experiment made counts there only."""
+        found: Counter[str] = Counter()
+        for (namespace, phase), count in self._counts.items():
+            if tenants is None or namespace in tenants:
+                found[phase] += count
+        return dict(found)
+
     def _recount(self, old: R | None, new: R | None) -> None:
-        """For indexes that count: a row became another; None and None: all did."""
+        """A row became another; None and None: all did."""
+        if old is None and new is None:
+            self._counts = Counter((row.namespace, row.phase.value) for row in self._rows.values() if not row.element)
+        for row, by in ((old, -1), (new, 1)):
+            if row is not None and not row.element:
+                self._counts[row.namespace, row.phase.value] += by
 
     async def page(
-        self, wanted: Callable[[R], bool], limit: int, before: Place | None = None
+        self, wanted: Callable[[R], bool], limit: int, before: Place | None = None, since: Place | None = None
     ) -> tuple[list[R], Place | None]:
-        """The newest rows that are wanted and older than `before`, and where to go on if there are more."""
+        """The newest rows that are wanted and older than `before`, and where to go on if there are more.
+
+        Rows older than `since` are not looked at.
+        """
         order = self._order
         found: list[R] = []
         at = bisect_left(order, before) if before else len(order)
         seen = 0
-        while at > 0:
+        first = bisect_left(order, since) if since else 0
+        while at > first:
             at -= 1
             seen += 1
             row = self._rows.get(order[at][1])
@@ -190,30 +262,14 @@ class Index(Generic[R]):
 
 
 class JobIndex(Index[Row]):
-    """All jobs; it also counts them."""
+    """All jobs."""
 
     def __init__(self, told: Callable[[Key | None], None]) -> None:
         super().__init__(told, row_of)
-        self._counts: Counter[tuple[str, JobPhase]] = Counter()
-
-    def counts(self, tenants: Collection[str] | None) -> dict[JobPhase, int]:
-        """How many jobs (an array counts once, an experiment not) are in which phase."""
-        found: Counter[JobPhase] = Counter()
-        for (namespace, phase), count in self._counts.items():
-            if tenants is None or namespace in tenants:
-                found[phase] += count
-        return dict(found)
 
     def active(self) -> Iterable[Row]:
         """Rows of jobs that take room at a site, of all tenants: for sums only. Its own queue takes none."""
         return [row for row in self._rows.values() if row.phase.occupies and row.phase is not JobPhase.QUEUED]
-
-    def _recount(self, old: Row | None, new: Row | None) -> None:
-        if old is None and new is None:
-            self._counts = Counter((row.namespace, row.phase) for row in self._rows.values() if not row.element)
-        for row, by in ((old, -1), (new, 1)):
-            if row is not None and not row.element:
-                self._counts[row.namespace, row.phase] += by
 
 
 def row_of(record: Record) -> Row:
@@ -229,7 +285,7 @@ def row_of(record: Record) -> Row:
         phase=JobPhase(status.get("phase") or "Pending"),
         intent=spec.get("intent") or "Run",
         reason=status.get("reason") or "",
-        message=(status.get("message") or "")[:300],
+        message=_headline(status),
         site=status.get("site") or "",
         started=status.get("startedAt") or "",
         finished=status.get("finishedAt") or "",
@@ -243,7 +299,8 @@ def row_of(record: Record) -> Row:
             "tasks": resources.get("tasks", 1),
             "devices": {d["class"]: d.get("count", 1) for d in resources.get("devices") or ()},
         },
-        array=status.get("array") if spec.get("array") else None,
+        array=(status.get("array") or {}) if spec.get("array") else None,
+        owner=status.get("member") or "",
     )
 
 
@@ -252,24 +309,44 @@ def experiment_row(record: Record) -> ExperimentRow:
     obj = record.obj
     status = obj.get("status") or {}
     runs = status.get("runs") or {}
+    spec = obj.get("spec") or {}
     return ExperimentRow(
         namespace=record.key.namespace,
         name=record.key.name,
         uid=record.uid,
         created=obj["metadata"].get("creationTimestamp") or "",
         phase=ExperimentPhase(status.get("phase") or "Pending"),
-        message=(status.get("message") or "")[:300],
+        message=_headline(status),
         cells=len(status.get("cells") or ()),
         ended=sum(runs.get(end) or 0 for end in ("succeeded", "failed", "cancelled")),
         runs=runs.get("total") or 0,
         started=status.get("startedAt") or "",
         finished=status.get("finishedAt") or "",
+        failed=runs.get("failed") or 0,
+        intent=spec.get("intent") or "Run",
+        reason=status.get("reason") or "",
+        what=what_runs(spec.get("template") or {})[:120],
+        owner=status.get("member") or "",
+        labels=obj["metadata"].get("labels") or {},
     )
+
+
+def _headline(status: Mapping[str, Any]) -> str:
+    """What a list says of the reason: its headline, cut between words."""
+    text = str(status.get("message") or "")[:2000]
+    if (status.get("phase") or "Pending") in (JobPhase.PENDING, JobPhase.QUEUED):
+        text = read_reasons(text).headline
+    return textwrap.shorten(text, SHOWN, placeholder=" …") if len(text) > SHOWN else text
 
 
 def what_runs(spec: Mapping[str, Any]) -> str:
     """The command, or the first telling line of the script."""
     if spec.get("command"):
-        return shlex.join(map(str, spec["command"]))
+        return " ".join(_quoted(str(word)) for word in spec["command"])
     lines = [line.strip() for line in (spec.get("script") or "")[:4000].splitlines()]
     return next((line for line in lines if line and not line.startswith("#")), "script")
+
+
+def _quoted(word: str) -> str:
+    """A word as a person would quote it: a text with apostrophes stands between quotation marks."""
+    return f'"{word}"' if "'" in word and not re.search(r'["$`\\!]', word) else shlex.quote(word)

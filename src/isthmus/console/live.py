@@ -11,7 +11,6 @@ so nothing is missed, and a page that is as it should be is not fetched twice.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Collection
@@ -19,22 +18,17 @@ from dataclasses import dataclass, field
 
 from isthmus._kit.ids import suffix
 from isthmus.api.streams import KEEP_ALIVE, KEEP_ALIVE_SECONDS, event
-from isthmus.errors import IsthmusError
-from isthmus.identity.feeding import Feed
-from isthmus.resources.kinds import EXPERIMENT, JOB, KINDS, Kind
-from isthmus.store.base import Key, Query, Store
+from isthmus.resources.kinds import EXPERIMENT, JOB, KINDS
+from isthmus.store.base import Change, Key, Store
+from isthmus.store.feeding import Feed
 
 from .index import Index, JobIndex, experiment_row
-
-logger = logging.getLogger(__name__)
 
 TOGETHER = 0.25
 """Seconds between two tellings of one page, once it was told `AT_ONCE` times in a row."""
 AT_ONCE = 4
 REMEMBERED = 2000
 """Changes that are kept, to tell a page what happened since it was made."""
-_PAUSE = 1.0
-WATCHED = tuple(kind for kind in KINDS.values() if kind.served and kind not in (JOB, EXPERIMENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +58,24 @@ class Live:
     """Knows of every change, and who wants to hear of it."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self.jobs = JobIndex(self._tell)
         self.experiments = Index(self._tell, experiment_row)
         self._feeds = (
-            Feed(store, JOB, self.jobs.replace, self.jobs.change),
-            Feed(store, EXPERIMENT, self.experiments.replace, self.experiments.change),
+            Feed(store, JOB, replace=lambda page: self.jobs.replace(page.records), change=self.jobs.change),
+            Feed(
+                store,
+                EXPERIMENT,
+                replace=lambda page: self.experiments.replace(page.records),
+                change=self.experiments.change,
+            ),
+            *(
+                Feed(store, kind, replace=lambda _: self._tell(None), change=self._tell_of, listing=False)
+                for kind in KINDS.values()
+                if kind.served and kind not in (JOB, EXPERIMENT)
+            ),
         )
         self._listeners: set[_Listener] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._started = False
         self._starting = asyncio.Lock()
         self._boot = suffix(9)
         self._count = 0
@@ -85,22 +88,20 @@ class Live:
 
     async def start(self) -> None:
         """Begin to follow the store, the first time that it is asked for."""
-        if self._tasks:
+        if self._started:
             return
         async with self._starting:
-            if not self._tasks:
-                await asyncio.gather(*(feed.start() for feed in self._feeds))
-                self._tasks = [
-                    asyncio.create_task(self._follow(kind), name=f"console follows {kind.plural}") for kind in WATCHED
-                ]
+            if not self._started:
+                try:
+                    await asyncio.gather(*(feed.start() for feed in self._feeds))
+                except BaseException:
+                    await self.close()
+                    raise
+                self._started = True
 
     async def close(self) -> None:
         """Stop following."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for feed in self._feeds:
-            await feed.close()
+        await asyncio.gather(*(feed.close() for feed in self._feeds))
 
     async def events(self, topics: tuple[Topic, ...], mark: str = "") -> AsyncGenerator[bytes, None]:
         """The stream of one page."""
@@ -129,13 +130,13 @@ class Live:
 
     def _changed_since(self, mark: str, topics: tuple[Topic, ...]) -> bool:
         boot, _, count = mark.partition("-")
-        if boot != self._boot or not count.isdecimal():
+        if boot != self._boot or not count.isascii() or not count.isdigit() or len(count) > 18:
             return True
-        if self._past and int(count) < self._past[0][0] - 1:
+        seen = int(count)
+        if self._past and seen < self._past[0][0] - 1:
             return True
         return any(
-            number > int(count) and (key is None or any(topic.covers(key) for topic in topics))
-            for number, key in self._past
+            number > seen and (key is None or any(topic.covers(key) for topic in topics)) for number, key in self._past
         )
 
     def _tell(self, key: Key | None) -> None:
@@ -145,20 +146,10 @@ class Live:
             if not listener.news.is_set() and (key is None or any(topic.covers(key) for topic in listener.topics)):
                 listener.news.set()
 
-    async def _follow(self, kind: Kind) -> None:
-        while True:
-            try:
-                async with self._store.watch(Query(kind), since=await self._store.version()) as changes:
-                    self._tell(None)
-                    async for change in changes:
-                        if change.record is not None:
-                            self._tell(_about(change.record.key, change.record.obj))
-                            change.record.shrink()
-            except IsthmusError as error:  # too far behind, or the store is away: begin anew
-                logger.info("console begins to watch anew", extra={"kind": kind.name, "error": error.message})
-            except Exception:
-                logger.exception("console could not watch", extra={"kind": kind.name})
-            await asyncio.sleep(_PAUSE)
+    def _tell_of(self, change: Change) -> None:
+        assert change.record is not None
+        self._tell(_about(change.record.key, change.record.obj))
+        change.record.shrink()
 
 
 def _about(key: Key, obj: dict[str, object]) -> Key:

@@ -1,7 +1,8 @@
-"""Manifests of jobs: made from the fields of the form, or copied from a job. Pure.
+"""Manifests of jobs and experiments: made from the fields of the form, copied from an object, or put back into fields.
 
 A field of the form is called like the path it fills (`spec.resources.cpus`), so that an error of the API about a path
-is shown at the field that made it, by the longest name that fits.
+is shown at the field that made it, by the longest name that fits. An experiment is the form of a job (its template)
+with a matrix and parameters. Pure.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import yaml
+
+from isthmus._kit.clock import timestamp
 from isthmus._kit.ids import suffix
 from isthmus.errors import Cause, Invalid
+from isthmus.resources.kinds import JOB
 from isthmus.resources.meta import API_VERSION
+from isthmus.resources.validation import validate
 
 PLATFORM = "isthmus.dev/"
 _INDEX = re.compile(r"\[\d+\]")
@@ -40,6 +47,15 @@ FIELDS = (
     "spec.priority",
     "spec.placement.sites",
     "spec.placement.expression",
+    "spec.streams",
+    "spec.deadline",
+    "spec.dependencies",
+    "spec.matrix.devices",
+    "spec.matrix.sites",
+    "spec.parameters",
+    "spec.repetitions",
+    "spec.parallel",
+    "spec.objective",
 )
 _TEXTS = (
     "spec.image",
@@ -49,6 +65,7 @@ _TEXTS = (
     "spec.resources.timeLimit",
     "spec.array.indices",
     "spec.placement.expression",
+    "spec.streams",
 )
 _NUMBERS = ("spec.resources.nodes", "spec.resources.tasks", "spec.array.limit", "spec.retries.limit", "spec.priority")
 
@@ -62,6 +79,8 @@ def from_form(fields: Mapping[str, str]) -> dict[str, Any]:
         metadata["namespace"] = given["metadata.namespace"]
     if labels := _pairs(given, "metadata.labels"):
         metadata["labels"] = labels
+    if fields.get("kind") == "Experiment" and not name:
+        metadata["generateName"] = "experiment-"
     manifest: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": {}}
     _what_to_run(fields, given, manifest["spec"])
     for path in _TEXTS:
@@ -77,6 +96,32 @@ def from_form(fields: Mapping[str, str]) -> dict[str, Any]:
             _put(manifest, path, given[path].split())
     if devices := _devices(given):
         _put(manifest, "spec.resources.devices", devices)
+    if "spec.deadline" in given:
+        _put(manifest, "spec.deadline", _moment(given["spec.deadline"], given.get("zone", "0")))
+    if others := re.split(r"[\s,]+", given.get("spec.dependencies", "")) if "spec.dependencies" in given else []:
+        condition = given.get("dependency-condition", "Succeeded")
+        more = {} if condition == "Succeeded" else {"condition": condition}
+        _put(manifest, "spec.dependencies", [{"job": other, **more} for other in others if other])
+    return _experiment(manifest, given) if fields.get("kind") == "Experiment" else manifest
+
+
+def _experiment(job: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The experiment whose runs are made from the job of the form."""
+    spec: dict[str, Any] = {"template": job["spec"]}
+    manifest = {**job, "kind": "Experiment", "spec": spec}
+    for axis in ("devices", "sites"):
+        if chosen := given.get(f"spec.matrix.{axis}", "").split():
+            _put(manifest, f"spec.matrix.{axis}", chosen)
+    if parameters := _pairs(given, "spec.parameters"):
+        spec["parameters"] = [
+            {"name": name, "values": [value.strip() for value in values.split(",") if value.strip()]}
+            for name, values in parameters.items()
+        ]
+    for path in ("spec.repetitions", "spec.parallel"):
+        if path in given:
+            _put(manifest, path, _number(path, given[path]))
+    if "spec.objective" in given:
+        spec["objective"] = {"value": given["spec.objective"], "goal": given.get("objective-goal", "Minimize")}
     return manifest
 
 
@@ -89,8 +134,78 @@ def _what_to_run(fields: Mapping[str, str], given: Mapping[str, str], spec: dict
         spec["script"] = fields["spec.script"].replace("\r\n", "\n").rstrip() + "\n"
 
 
+def to_form(manifest: Mapping[str, Any]) -> dict[str, str] | None:
+    """The fields that make this job; None if the form cannot say all of it."""
+    spec, metadata = manifest["spec"], manifest["metadata"]
+    given: dict[str, Any] = {
+        "what": "script" if spec.get("script") is not None else "command",
+        "metadata.name": metadata.get("name"),
+        "metadata.namespace": metadata.get("namespace"),
+        "metadata.labels": _lines(metadata.get("labels") or {}),
+        "spec.script": spec.get("script"),
+        "spec.command": shlex.join(spec.get("command") or ()),
+        "spec.env": _lines({one["name"]: one.get("value", "") for one in spec.get("env") or ()}),
+        "spec.outputs": "\n".join(spec.get("outputs") or ()),
+        "spec.placement.sites": " ".join((spec.get("placement") or {}).get("sites") or ()),
+        "spec.dependencies": " ".join(one["job"] for one in spec.get("dependencies") or ()),
+        "dependency-condition": next((one.get("condition") for one in spec.get("dependencies") or ()), None),
+        "spec.deadline": (spec.get("deadline") or "")[:16],
+    }
+    given |= {path: _get(manifest, path) for path in (*_TEXTS, *_NUMBERS)}
+    for device in ((spec.get("resources") or {}).get("devices") or ())[:1]:
+        given |= {"spec.resources.devices": device["class"], "device-count": device.get("count", 1)}
+    fields = {name: str(value) for name, value in given.items() if value not in (None, "")}
+    try:
+        return fields if _meant(from_form(fields)) == _meant(manifest) else None
+    except Invalid:
+        return None
+
+
+def _meant(manifest: Mapping[str, Any]) -> Any:
+    """A manifest with its defaults, to be compared; sums over files are the server's."""
+    checked = validate(JOB, dict(manifest))
+    spec = {**checked["spec"], "files": (checked["spec"].get("files") or {}).get("tree")}
+    return spec, checked["metadata"].get("labels") or {}
+
+
+def _lines(pairs: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def _get(manifest: Mapping[str, Any], path: str) -> Any:
+    found: Any = manifest
+    for part in path.split("."):
+        found = (found or {}).get(part)
+    return found
+
+
+def lines_of(text: str, paths: Iterable[str]) -> list[int]:
+    """The lines of a YAML text, counted from 1, at which paths such as `spec.env[0].name` are, or what is nearest."""
+    try:
+        top = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return [1 for _ in paths]
+    return [_line(top, path) for path in paths]
+
+
+def _line(node: Any, path: str) -> int:
+    found = 1
+    for part in re.findall(r"[^.\[\]]+", path):
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == part), None)
+            if pair is None:
+                break
+            found, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part[:9]) < len(node.value):
+            node = node.value[int(part)]
+            found = node.start_mark.line + 1
+        else:
+            break
+    return found
+
+
 def copied(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """A job as a manifest that makes it once more."""
+    """A job or an experiment as a manifest that makes it once more."""
     old = job["metadata"]
     metadata: dict[str, Any] = {"name": name} if name else {"name": f"{_ENDING.sub('', old['name'])[:247]}-{suffix()}"}
     metadata["namespace"] = old["namespace"]
@@ -98,14 +213,14 @@ def copied(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     if labels:
         metadata["labels"] = labels
     spec = {key: value for key, value in job["spec"].items() if key != "intent" and value not in ([], {}, None)}
-    return {"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": job.get("kind") or "Job", "metadata": metadata, "spec": spec}
 
 
 def at_fields(causes: Iterable[Cause], names: Iterable[str] = FIELDS) -> tuple[dict[str, str], list[str]]:
     """What to show at which field, and what belongs to none."""
     known, found, rest = tuple(names), dict[str, str](), list[str]()
     for cause in causes:
-        path = _INDEX.sub("", cause.field)
+        path = _INDEX.sub("", cause.field).replace("spec.template.", "spec.", 1)
         fitting = [name for name in known if path == name or path.startswith(f"{name}.")]
         if fitting:
             best = max(fitting, key=len)
@@ -123,11 +238,23 @@ def _devices(given: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"class": chosen, "count": count}]
 
 
+def _moment(text: str, zone: str) -> str:
+    """A local time of the browser, whose clock is `zone` minutes behind UTC, as a time in UTC."""
+    try:
+        local = datetime.fromisoformat(text)
+        if local.tzinfo is None:
+            offset = int(zone) if re.fullmatch(r"-?\d{1,4}", zone) else 0
+            local = local.replace(tzinfo=UTC) + timedelta(minutes=offset)
+        return timestamp(local.astimezone(UTC))
+    except (ValueError, OverflowError):
+        raise _wrong("spec.deadline", f"{text[:40]!r} is not a time such as 2026-12-24T18:00") from None
+
+
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise _wrong("spec.command", f"cannot be cut into words ({error}); close the quotation mark") from None
+        raise _wrong("spec.command", f"cannot be split into arguments ({error}); close the quotation mark") from None
 
 
 def _pairs(given: Mapping[str, str], path: str) -> dict[str, str]:

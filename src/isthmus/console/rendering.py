@@ -19,7 +19,9 @@ from starlette.responses import Response
 
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.durations import format_duration
-from isthmus._kit.quantities import scaled_bytes
+from isthmus._kit.quantities import parse_cpus, scaled_bytes
+from isthmus._kit.reasons import read_reasons
+from isthmus.resources.kinds import JOB, KINDS, derived
 from isthmus.resources.states import JOB_PHASES, SITE_PHASES, JobPhase, SitePhase
 
 from .visits import BASE
@@ -41,14 +43,22 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 FOLDER = Path(str(files("isthmus.console")))
-NAVIGATION = (
-    ("overview", f"{BASE}/", "Overview", "o"),
-    ("jobs", f"{BASE}/jobs", "Jobs", "j"),
-    ("submit", f"{BASE}/submit", "Submit", "n"),
-    ("experiments", f"{BASE}/experiments", "Experiments", "e"),
-    ("sites", f"{BASE}/sites", "Sites & devices", "s"),
-    ("tenants", f"{BASE}/tenants", "Tenants", "t"),
-)
+_OVERVIEW = ("overview", f"{BASE}/", "Overview", "o")
+_SUBMIT = ("submit", f"{BASE}/submit", "Submit", "n")
+
+
+@derived
+def navigation() -> tuple[tuple[str, str, str, str], ...]:
+    """The entries of the navigation: the kinds that declare one, and the pages that are no kind's."""
+    found = [_OVERVIEW]
+    for kind in KINDS.values():
+        if kind.navigation is not None:
+            found.append((kind.plural, f"{BASE}/{kind.plural}", kind.navigation.title, kind.navigation.key))
+            found += [_SUBMIT] if kind is JOB else []
+    return tuple(found)
+
+
+_ENDS = ("Succeeded", "Failed", "Cancelled")
 
 
 def render(visit: Visit, template: str, http: int = 200, **values: Any) -> Response:
@@ -59,7 +69,7 @@ def render(visit: Visit, template: str, http: int = 200, **values: Any) -> Respo
         "caller": caller,
         "csrf": code_of_forms,
         "path": visit.request.url.path,
-        "navigation": NAVIGATION,
+        "navigation": navigation(),
         "mark": visit.mark,
     }
     return page(template, http, theme=visit.theme, **shared, **values)
@@ -81,7 +91,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(base=BASE, asset=asset, JobPhase=JobPhase, shown_phase=shown_phase)
+    environment.globals.update(
+        base=BASE, asset=asset, JobPhase=JobPhase, shown_phase=shown_phase, toggled=toggled, reasons_in=read_reasons
+    )
     environment.filters.update(
         bytes=size,
         duration=lambda value: _duration(value) if isinstance(value, int | float) else "",
@@ -91,6 +103,8 @@ def _environment() -> jinja2.Environment:
         query=lambda values: urlencode({k: v for k, v in values.items() if v not in (None, "", False)}),
         yaml=as_yaml,
         meaning=_meaning,
+        counted=counted,
+        cpus=cpus,
     )
     return environment
 
@@ -111,7 +125,7 @@ def asset(name: str) -> str:
 
 def shown_phase(phase: str, intent: str = "Run") -> str:
     """The phase as a person sees it: what was asked for and has not happened yet counts too."""
-    if not JobPhase(phase).terminal:
+    if phase not in _ENDS:
         if intent == "Cancel":
             return "Cancelling"
         if intent == "Hold" and phase == "Pending":
@@ -119,11 +133,29 @@ def shown_phase(phase: str, intent: str = "Run") -> str:
     return phase
 
 
+def toggled(listed: str, one: str) -> str:
+    """A list of uids with this one added, or without it."""
+    there = [uid for uid in listed.split(",") if uid]
+    return ",".join(uid for uid in there if uid != one) if one in there else ",".join([*there, one])
+
+
 def between(start: str, end: str | None = None) -> str:
     """How long from one moment to another."""
     if not start or not end:
         return ""
     return _duration((parse_timestamp(end) - parse_timestamp(start)).total_seconds())
+
+
+def counted(count: Any, one: str, many: str = "") -> str:
+    """`1 CPU`, `2 CPUs`."""
+    text = number(count) if isinstance(count, int | float) else str(count)
+    return f"{text} {one if text == '1' else many or f'{one}s'}"
+
+
+def cpus(text: Any) -> str:
+    """`1 CPU`, and `0.5 CPU` of `500m`."""
+    amount = parse_cpus(str(text)) / 1000
+    return f"{number(amount)} CPU" if amount <= 1 else counted(amount, "CPU")
 
 
 def number(value: Any, digits: int = 3) -> str:

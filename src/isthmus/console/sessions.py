@@ -1,4 +1,5 @@
-"""Sessions: a cookie instead of a header, with nothing kept on the server.
+"""Sessions: a cookie instead of a header. The cookie holds the token; whether the session goes on is recorded on the
+server (`session_records`).
 
 The cookie is the user's token, the end of the session and a random word, sealed with the instance's key (Fernet:
 encrypted and authenticated). Whoever presents it is the owner of that token and is asked for it again whenever the

@@ -6,7 +6,7 @@ prefix `__Host-`, which makes the browser refuse to send them in the clear or to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -20,6 +20,7 @@ from isthmus.identity.authorizing import allowed, visible_tenants
 from isthmus.identity.callers import Caller
 
 from .calling import Asker
+from .session_records import SessionRecords
 from .sessions import SESSION_SECONDS, Session, Sessions
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Parts:
     context: Context
     api: ASGIApp
     sessions: Sessions
+    records: SessionRecords
     live: Live
 
 
@@ -51,14 +53,25 @@ class Visit:
     request: Request
     mark: str
     """The moment of its beginning, as `live` counts."""
+    over: bool = False
+    """Whether the session of its cookie was ended."""
+
+    async def checked(self) -> Visit:
+        """The visit, after a look whether its session was ended."""
+        found = self._sealed()
+        over = found is not None and not await self.parts.records.goes_on(found.word)
+        return replace(self, over=over) if over else self
 
     @cached_property
     def session(self) -> Session:
         """The session of its cookie; raises Unauthenticated."""
-        found = self.parts.sessions.open(self.request.cookies.get(self._cookie("session"), ""))
+        found = None if self.over else self._sealed()
         if found is None:
             raise Unauthenticated("sign in first")
         return found
+
+    def _sealed(self) -> Session | None:
+        return self.parts.sessions.open(self.request.cookies.get(self._cookie("session"), ""))
 
     @cached_property
     def caller(self) -> Caller:
@@ -127,13 +140,19 @@ class Visit:
         port = (self.request.scope.get("server") or ("", 0))[1]
         return f"{'__Host-' if self.secure else ''}isthmus-{what}-{port}"
 
-    def sign_in(self, answer: Response, token: str) -> None:
-        """Give the browser a session."""
-        _, cookie = self.parts.sessions.begin(token)
+    async def sign_in(self, answer: Response, token: str, caller: Caller) -> None:
+        """Begin a session, and give the browser its cookie."""
+        session, cookie = self.parts.sessions.begin(token)
+        await self.parts.records.begin(session.word, caller.token)
         self._set(answer, "session", cookie, SESSION_SECONDS, "lax")
 
-    def sign_out(self, answer: Response) -> None:
-        """Take it away."""
+    async def sign_out(self, answer: Response) -> None:
+        """End the session, everywhere."""
+        await self.parts.records.end(self.session.word)
+        self.drop_cookie(answer)
+
+    def drop_cookie(self, answer: Response) -> None:
+        """Take the cookie of a session that is over away."""
         self._set(answer, "session", "", 0, "lax")
 
     @property

@@ -11,22 +11,28 @@ A driver validates cheaply, never sleeps and never retries in hiding. Its every 
 - **changes** yields ids whose observation may be new. It may yield too many, and never too few for longer than
   the driver's own interval; on opening it yields every run the engine knows.
 
-`testing/engines.py` is this contract as a suite; every driver passes it.
+The contract is made of parts. `Engine` is the one that every engine has; `HoldingEngine`, `StagingEngine` and
+`ReadingEngine` are had by those that can. `testing/engines` has a suite for each part; a driver passes those of the
+parts that it has. Every background task of an engine is in its `tasks`: none may die unnoticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from isthmus._kit.tasks import SupervisedTasks
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.jobs import DependencyCondition, SlurmOptions
+from isthmus.resources.engine_options import EngineOptions
+from isthmus.resources.jobs import DependencyCondition
 from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
+
+OptionsT = TypeVar("OptionsT", bound=EngineOptions)
 
 
 class RunState(StrEnum):
@@ -110,7 +116,12 @@ class Run:
     separate_streams: bool = False
     milli_cpus: int = 1000
     memory_bytes: int = 0
-    """0: no limit of its own."""
+    """0: it asks for none."""
+    memory_share: int = 0
+    """Bytes for a run that asks for none, from the tenant's quota; 0: as much as the site gives. Engines whose own
+    scheduler has a default (Slurm's DefMemPerCPU, a LimitRange of Kubernetes) leave it to that."""
+    log_bytes: int = 0
+    """Bytes of each of its logs that are kept, by the tenant's quota; 0: as many as the site keeps."""
     time_limit: float | None = None
     nodes: int = 1
     tasks: int = 1
@@ -119,13 +130,17 @@ class Run:
     account: Account = field(default_factory=Account)
     keeps_files: bool = True
     """Whether files may be collected after the end; engines without a shared file system hold the folder for that."""
-    slurm: SlurmOptions = field(default_factory=SlurmOptions)
-    """What only a Slurm engine reads."""
+    options: tuple[EngineOptions, ...] = ()
+    """Sections that only one kind of engine reads; an engine takes its own with `section`."""
     after: tuple[After, ...] = ()
     """What it waits for in the engine's own queue; only where the engine's capabilities have `dependencies`."""
     array: ArrayPart | None = None
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
+
+    def section(self, kind: type[OptionsT]) -> OptionsT:
+        """The section of this kind, or an empty one."""
+        return next((section for section in self.options if isinstance(section, kind)), None) or kind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +192,14 @@ class Capabilities:
     """Tells of a run again after its end, when it has learned more of what the run used."""
     samples: bool = False
     """Writes down what a run uses while it runs: `read_samples` has something to read."""
+    needs_image: bool = False
+    """Has no image of its own: every run must name one."""
+    options: type[EngineOptions] | None = None
+    """The section of a job that this engine reads, and no other kind of engine does."""
+
+    def reads(self, sections: Iterable[EngineOptions]) -> bool:
+        """Whether the engine reads one of these sections."""
+        return self.options is not None and any(isinstance(section, self.options) for section in sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +245,16 @@ class FileSink(Protocol):
 
 
 class Engine(Protocol):
-    """What runs work at one site."""
+    """What runs work at one site: the part that every engine has."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What it can do by itself."""
+        ...
+
+    @property
+    def tasks(self) -> SupervisedTasks:
+        """Its background tasks. While a vital one is down the site is not Ready: see `isthmus._kit.tasks`."""
         ...
 
     async def open(self) -> None:
@@ -273,6 +301,15 @@ class Engine(Protocol):
         """Remove everything of an ended run. A run that is still going is not touched."""
         ...
 
+
+@runtime_checkable
+class LogReader(Protocol):
+    """What a run printed, and the journal of what it used."""
+
+    async def close(self) -> None:
+        """Let go."""
+        ...
+
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`; empty at the present end. Raises NotFound if there is no such run."""
         ...
@@ -287,6 +324,19 @@ class Engine(Protocol):
 
     async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
         """Return when the log may be longer than `offset` or the run may have ended, at the latest after `timeout`."""
+        ...
+
+
+@runtime_checkable
+class ReadingEngine(LogReader, Protocol):
+    """An engine whose logs can be read: through itself while it is open, and without opening it for work."""
+
+    async def open_to_read(self) -> LogReader:
+        """A reader for a control plane that does not lead; the engine itself stays closed.
+
+        It changes nothing at the site, whoever works there: no folder, record or object is written, no run is settled
+        and nothing is started. Closing it closes everything that was opened. Raises SiteUnavailable.
+        """
         ...
 
 

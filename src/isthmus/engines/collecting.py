@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fnmatch
 import os
-import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus._kit.crashpoints import step
 from isthmus._kit.quantities import format_bytes
-from isthmus.errors import Invalid
+from isthmus.errors import TooLarge
 from isthmus.resources.trees import check_link
 
 from .base import FileSink
+from .patterns import OutputPattern
 
 MAX_DEPTH = 100
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,30 +38,15 @@ class Match:
     skipped: str | None = None
 
 
-def translate(pattern: str) -> re.Pattern[str]:
-    """A pattern as a regular expression over relative paths. A folder that matches stands for everything below it.
-
-    As in a shell, a wildcard does not begin a name that begins with a dot; `**` stands for any number of folders.
-    """
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    if not parts or pattern.startswith("/") or ".." in parts:
-        raise Invalid(f"{pattern!r} must be a pattern below the job's own folder, such as out/*.csv.")
-    text = ""
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        if part == "**":
-            text += r"[^/.][^/]*(?:/[^/.][^/]*)*" if last else r"(?:[^/.][^/]*/)*"
-            continue
-        hidden = "" if part.startswith(".") else r"(?!\.)"
-        inner = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", "[^/]*")
-        inner = re.sub(r"(?<!\\)\.(?!\*)", "[^/]", inner)
-        text += f"{hidden}{inner}" + ("" if last else "/")
-    return re.compile(f"(?s:{text})(?:/.*)?")
+def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Those of some paths that a pattern matches. Work for a thread: a job may leave very many."""
+    compiled = [OutputPattern(pattern) for pattern in patterns]
+    return [path for path in paths if any(pattern.matches(path) for pattern in compiled)]
 
 
 def find_matches(work: Path, patterns: Sequence[str], owner: int) -> list[Match]:
     """Everything in the folder that a pattern matches, in order."""
-    compiled = [translate(pattern) for pattern in patterns]
+    compiled = [OutputPattern(pattern) for pattern in patterns]
     if not compiled:
         return []
     top = _open_top(work)
@@ -69,7 +54,7 @@ def find_matches(work: Path, patterns: Sequence[str], owner: int) -> list[Match]
         found = [
             _classify(path, info, target, owner)
             for path, info, target in _walk(top, "", 0)
-            if any(pattern.fullmatch(path) for pattern in compiled)
+            if any(pattern.matches(path) for pattern in compiled)
         ]
     finally:
         os.close(top)
@@ -131,7 +116,7 @@ def _open_top(path: Path) -> int:
     try:
         return os.open(path, _FOLDER)
     except PermissionError:
-        path.chmod(0o700)
+        step(path.chmod, 0o700)
         return os.open(path, _FOLDER)
 
 
@@ -159,6 +144,8 @@ async def collect(work: Path, owner: int, patterns: Sequence[str], sink: FileSin
                 # By descriptor: the file that was looked at, whatever its name stands for by now.
                 await sink.add(match.path, fd, info.st_mode & 0o777)
                 left -= info.st_size
+            except TooLarge as error:  # the tenant's storage quota: what is smaller may still fit
+                skipped.append(f"{match.path} was not kept: {error.message}.")
             finally:
                 os.close(fd)
     return skipped
@@ -194,7 +181,7 @@ def remove_tree(path: Path) -> None:
     finally:
         os.close(top)
     with contextlib.suppress(FileNotFoundError):
-        path.rmdir()
+        step(path.rmdir)
 
 
 class _Remover:
@@ -212,26 +199,26 @@ class _Remover:
 
     def _remove(self, folder: int, name: str, depth: int) -> None:
         try:
-            os.unlink(name, dir_fd=folder)
+            step(os.unlink, name, dir_fd=folder)
             return
         except IsADirectoryError:
             pass
         except PermissionError:
-            os.chmod(folder, 0o700)
+            step(os.chmod, folder, 0o700)
             if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                os.unlink(name, dir_fd=folder)
+                step(os.unlink, name, dir_fd=folder)
                 return
         if depth >= 30:
             self._moved += 1
-            os.rename(name, f".deep-{self._moved}-{os.getpid()}", src_dir_fd=folder, dst_dir_fd=self._top)
+            step(os.rename, name, f".deep-{self._moved}-{os.getpid()}", src_dir_fd=folder, dst_dir_fd=self._top)
             return
         try:
             inner = os.open(name, _FOLDER, dir_fd=folder)
         except PermissionError:
-            os.chmod(name, 0o700, dir_fd=folder)
+            step(os.chmod, name, 0o700, dir_fd=folder)
             inner = os.open(name, _FOLDER, dir_fd=folder)
         try:
             self.clear(inner, depth + 1)
         finally:
             os.close(inner)
-        os.rmdir(name, dir_fd=folder)
+        step(os.rmdir, name, dir_fd=folder)

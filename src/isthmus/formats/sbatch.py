@@ -16,23 +16,13 @@ from typing import Any
 from isthmus._kit.durations import format_duration
 from isthmus.errors import Invalid
 
-_SHORT = {
-    "A": "account", "a": "array", "C": "constraint", "c": "cpus-per-task", "D": "chdir", "d": "dependency",
-    "e": "error",
-    "F": "nodefile", "G": "gpus", "H": "hold", "I": "immediate", "i": "input", "J": "job-name", "k": "no-kill",
-    "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit",
-    "o": "output",
-    "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time", "v": "verbose",
-    "w": "nodelist", "x": "exclude", "b": "begin",
-}  # fmt: skip
-_FLAGS = frozenset({
-    "exclusive", "hold", "requeue", "no-requeue", "oversubscribe", "overcommit", "verbose", "quiet", "parsable", "wait",
-    "no-kill", "contiguous", "spread-job", "use-min-nodes", "get-user-env", "reboot", "ignore-pbs", "test-only",
-})  # fmt: skip
+from .sbatch_options import SHORT, full_name, takes_next_word
+
 # Things that change nothing here: output comes back whatever file it is asked into.
 _HARMLESS = frozenset({"verbose", "quiet", "parsable", "open-mode", "get-user-env", "ignore-pbs"})
 _DEVICES = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 _READ_TOGETHER = frozenset({"mem", "mem-per-cpu", "ntasks", "nodes", "ntasks-per-node", "cpus-per-task", *_DEVICES})
+_NOT_IN_SLURM = re.compile(r"[^A-Za-z0-9_.+@:-]+")
 _UNLIMITED = ("0", "unlimited", "infinite")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _GRES = re.compile(r"(?:gres[:/])?([\w.-]+(?::[A-Za-z_][\w.-]*)?)(?::(\d+))?")
@@ -48,6 +38,7 @@ class Batch:
     array: dict[str, Any] | None = None
     env: dict[str, str] = field(default_factory=dict)
     separate_streams: bool = False
+    log_files: dict[str, str] = field(default_factory=dict)
     hold: bool = False
     unheeded: list[str] = field(default_factory=list)
     """A sentence for every line that is not honoured."""
@@ -60,6 +51,7 @@ def has_directives(script: str) -> bool:
 
 def read_batch(script: str, devices: Mapping[str, str] | None = None) -> Batch:
     """What a script's #SBATCH lines say; `devices` maps a generic resource such as gpu:a100 to a DeviceClass."""
+    refuse_dos_lines(script)
     found: dict[str, str] = {}
     for number, line in _lines(script):
         try:
@@ -70,6 +62,8 @@ def read_batch(script: str, devices: Mapping[str, str] | None = None) -> Batch:
     batch = Batch()
     for name, value in found.items():
         _apply(batch, name, value)
+    if "singleton" in batch.slurm.get("dependency", "") and (name := _NOT_IN_SLURM.sub("-", found.get("job-name", ""))):
+        batch.slurm["jobName"] = name[:64]
     _memory(batch, found)
     _tasks(batch, found)
     _devices(batch, found, devices or {})
@@ -86,19 +80,36 @@ def _lines(script: str) -> list[tuple[int, str]]:
     return lines
 
 
+def refuse_dos_lines(script: str) -> None:
+    """Raise Invalid for line breaks that sbatch refuses too: the shell would take them for a part of each word."""
+    if "\r\n" in script:
+        raise Invalid(
+            "the script has DOS line breaks (CR LF), which no shell understands; convert it with dos2unix, or with "
+            "sed -i 's/\\r$//' FILE"
+        )
+
+
 def _options(words: list[str], number: int) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    rest = list(words)
+    rest, where = list(words), f"line {number} of the script"
+    if words[:1] == ["hetjob"] or words[:1] == ["packjob"]:
+        raise Invalid(
+            f"{where}: heterogeneous jobs are not supported; submit each component as a job of its own and let them "
+            "wait for each other with --after JOB:started"
+        )
     while rest:
         word = rest.pop(0)
         if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-        elif word.startswith("-") and len(word) > 1 and word[1] in _SHORT:
-            name, value = _SHORT[word[1]], word[2:].removeprefix("=")
+            written, equals, value = word[2:].partition("=")
+            name = full_name(written, where)
+        elif word.startswith("-") and len(word) > 1 and word[1] in SHORT:
+            name, value = SHORT[word[1]], word[2:].removeprefix("=")
             equals = value
         else:
-            raise Invalid(f"line {number} of the script: {word!r} is no option of sbatch")
-        if not equals and name not in _FLAGS and rest and not rest[0].startswith("-"):
+            raise Invalid(f"{where}: {word!r} is not an option of sbatch")
+        if not equals and takes_next_word(name):
+            if not rest:
+                raise Invalid(f"{where}: --{name} needs a value")
             value = rest.pop(0)
         found.append((name, value))
     return found
@@ -110,11 +121,22 @@ def _apply(batch: Batch, name: str, value: str) -> None:
     if act := _ACTIONS.get(name):
         act(batch, value)
     elif name in ("output", "error"):
-        # Both are kept and come back by `isthmus logs`; only whether they are apart matters.
-        batch.separate_streams = batch.separate_streams or name == "error"
+        _log_file(batch, name, value)
     else:
         shown = f"--{name}={value}" if value else f"--{name}"
         batch.unheeded.append(f"{shown} is not honoured{_REMEDIES.get(name, '')}")
+
+
+def _log_file(batch: Batch, name: str, value: str) -> None:
+    """Both are kept and shown by `isthmus logs`; a file is among the outputs as well."""
+    batch.separate_streams = batch.separate_streams or name == "error"
+    if value.startswith("/"):
+        if value != "/dev/null":
+            batch.unheeded.append(
+                f"--{name}={value} is not honoured: only files below the job's folder are kept; use isthmus logs"
+            )
+        return
+    batch.log_files["stdout" if name == "output" else "stderr"] = value
 
 
 def _time(batch: Batch, value: str) -> None:
@@ -177,7 +199,12 @@ def _export(batch: Batch, value: str) -> None:
         name, equals, text = part.partition("=")
         if equals:
             batch.env[name] = text
-        elif name not in ("ALL", "NONE", "NIL"):
+        elif name == "ALL":
+            batch.unheeded.append(
+                "--export=ALL is not honoured: variables of this machine do not go along; name those that the script "
+                "needs with isthmus run -e NAME"
+            )
+        elif name not in ("NONE", "NIL"):
             batch.unheeded.append(f"--export={name} is not honoured; use isthmus run -e {name}")
 
 
@@ -187,7 +214,10 @@ def _input(batch: Batch, value: str) -> None:
 
 
 def _dependency(batch: Batch, value: str) -> None:
-    """Slurm's own words go to Slurm as they are: the numbers in them are Slurm's."""
+    """Slurm's own words go to Slurm as they are: the numbers in them are Slurm's.
+
+    `singleton` goes by user and name: so the name in Slurm's queue is the script's own, and not unique.
+    """
     if "?" in value:
         batch.unheeded.append(f"--dependency={value} is not honoured: only all of several (,) and not one of them (?)")
     else:
@@ -333,6 +363,8 @@ def merged(job: dict[str, Any], batch: Batch) -> dict[str, Any]:
     spec["env"] = [{"name": k, "value": v} for k, v in batch.env.items() if k not in said] + list(spec.get("env") or ())
     if batch.separate_streams:
         spec.setdefault("streams", "Separate")
+    if batch.log_files:
+        spec.setdefault("logFiles", batch.log_files)
     if batch.hold:
         spec.setdefault("intent", "Hold")
     meta = dict(job.get("metadata") or {})

@@ -14,23 +14,28 @@ import asyncio
 import base64
 import binascii
 import hmac
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus.errors import Unauthenticated
 from isthmus.resources.kinds import TENANT, TOKEN
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.tokens import hash_secret, split_secret
-from isthmus.store.base import Change, EventType, Key, Record, Store
+from isthmus.store.base import Change, EventType, Key, Page, Record, Store
+from isthmus.store.feeding import Feed
 
 from .callers import Caller
-from .feeding import Feed
+
+log = logging.getLogger(__name__)
 
 _CACHE_SIZE = 20_000
 _NEVER = float("inf")
+K = TypeVar("K")
 _REMEDY = "sign in with `isthmus login`, or ask for a new token"
 
 
@@ -54,6 +59,8 @@ class KnownTenant:
     members: Mapping[str, Role]
     suspended: bool
     terminating: bool
+    priority: int | None = None
+    """The highest priority of its jobs, where its quota says."""
 
 
 class Authenticator:
@@ -66,8 +73,8 @@ class Authenticator:
         self._cache: dict[bytes, tuple[Caller, float]] = {}
         self._followers: dict[object, Callable[[], None]] = {}
         self._feeds = {
-            TENANT.name: Feed(store, TENANT, self._replace_tenants, self._change_tenant),
-            TOKEN.name: Feed(store, TOKEN, self._replace_tokens, self._change_token),
+            TENANT.name: Feed(store, TENANT, replace=self._replace_tenants, change=self._change_tenant),
+            TOKEN.name: Feed(store, TOKEN, replace=self._replace_tokens, change=self._change_token),
         }
 
     async def start(self) -> None:
@@ -96,6 +103,16 @@ class Authenticator:
             self._cache.clear()
         self._cache[header] = (caller, expires)
         return caller
+
+    def remembers(self, header: bytes | None) -> bool:
+        """Whether a header was good a moment ago, so that nothing is given away by taking it again."""
+        return header in self._cache
+
+    @staticmethod
+    def name_in(header: bytes) -> str:
+        """The name of the token that a header claims to be."""
+        parts = split_secret(_presented(header))
+        return parts[0] if parts else ""
 
     def tenant(self, name: str) -> KnownTenant | None:
         """The tenant as last seen."""
@@ -161,39 +178,43 @@ class Authenticator:
         grants = {name: role for name, known in self._tenants.items() if (role := known.members.get(token.user))}
         return Caller(token.user, grants, None, token.key.name, personal=True)
 
-    def _replace_tokens(self, records: Iterable[Record]) -> None:
+    def _replace_tokens(self, page: Page) -> None:
         self._tokens = {}
-        for record in records:
-            self._tokens.setdefault(record.key.name, {})[record.key] = _known_token(record)
+        for record in page.records:
+            if known := _readable(_known_token, record):
+                self._tokens.setdefault(record.key.name, {})[record.key] = known
         self._rights_changed()
 
     def _change_token(self, change: Change) -> None:
         if change.record is None:
             return
         key = change.record.key
-        if change.type is EventType.DELETED:
+        known = None if change.type is EventType.DELETED else _readable(_known_token, change.record)
+        if known is None:
             self._tokens.get(key.name, {}).pop(key, None)
             if not self._tokens.get(key.name):
                 self._tokens.pop(key.name, None)
         else:
-            known = _known_token(change.record)
             if self._tokens.get(key.name, {}).get(key) == known:
                 return
             self._tokens.setdefault(key.name, {})[key] = known
         self._rights_changed()
 
-    def _replace_tenants(self, records: Iterable[Record]) -> None:
-        self._tenants = {record.key.name: _known_tenant(record) for record in records}
+    def _replace_tenants(self, page: Page) -> None:
+        found = (_readable(_known_tenant, record) for record in page.records)
+        self._tenants = {known.name: known for known in found if known is not None}
         self._rights_changed()
 
     def _change_tenant(self, change: Change) -> None:
         if change.record is None:
             return
         name = change.record.key.name
-        if change.type is EventType.DELETED:
+        known, before = None, self._tenants.get(name)
+        if change.type is not EventType.DELETED:
+            known = _readable(_known_tenant, change.record)
+        if known is None:
             self._tenants.pop(name, None)
         else:
-            known, before = _known_tenant(change.record), self._tenants.get(name)
             self._tenants[name] = known
             if before is not None and before.members == known.members:
                 return
@@ -222,6 +243,18 @@ def _presented(header: bytes) -> str:
         return ""
 
 
+def _readable(read: Callable[[Record], K], record: Record) -> K | None:
+    """What is known of an object. One that cannot be read gives nobody any right, and keeps no other from being read.
+
+    Our API lets none pass; where a cluster is the store, others write too.
+    """
+    try:
+        return read(record)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        log.warning("an object that gives rights cannot be read", extra={"key": str(record.key), "error": repr(error)})
+        return None
+
+
 def _known_token(record: Record) -> KnownToken:
     spec = record.obj["spec"]
     expires = spec.get("expiresAt")
@@ -242,4 +275,5 @@ def _known_tenant(record: Record) -> KnownTenant:
         members={member["user"]: Role(member.get("role", Role.MEMBER)) for member in spec.get("members") or ()},
         suspended=bool(spec.get("suspended")),
         terminating="deletionTimestamp" in metadata,
+        priority=(spec.get("quota") or {}).get("priority"),
     )

@@ -1,4 +1,4 @@
-"""What each role may do: one table, one pure function.
+"""What each role may do: one function over the rights that the kinds declare. Pure.
 
 A role includes the roles below it. A platform role gives the same in every tenant, and platform admins may do
 everything. `resource/subresource` names a subresource; `resource/*` any that has no entry of its own. Lists and
@@ -7,65 +7,81 @@ watches of tenants are open to everybody because they are filtered to the caller
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from isthmus.resources.tenants import Role
+from isthmus.resources.kinds import KINDS, TENANT, Kind, derived
+from isthmus.resources.roles import EVERY_VERB, READ, WRITE, Role
 
 from .callers import RANKS, Caller, at_least
 
-READ = frozenset({"get", "list", "watch"})
-WRITE = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-EVERY_VERB = READ | WRITE
+__all__ = ["EVERY_VERB", "READ", "WRITE", "allowed", "rules_in", "visible_tenants"]
 
-IN_TENANT: Mapping[Role, Mapping[str, frozenset[str]]] = {
-    Role.VIEWER: {
-        "jobs": READ,
-        "jobs/*": READ,
-        "experiments": READ,
-        "experiments/status": READ,
-        "events": READ,
-        "files": READ,
-        "outputs": READ,
-    },
-    Role.MEMBER: {"jobs": WRITE, "experiments": WRITE, "files": WRITE},
-    Role.ADMIN: {"tokens": EVERY_VERB, "tokens/status": READ},
+Table = Mapping[str, frozenset[str]]
+
+_CREATE = frozenset({"create"})
+_BESIDES: Mapping[Role, Table] = {
+    Role.VIEWER: {"files": READ, "outputs": READ},
+    Role.MEMBER: {"files": WRITE},
 }
-"""Over what lives in a tenant's namespace."""
-
-ON_TENANT: Mapping[Role, Mapping[str, frozenset[str]]] = {
-    Role.VIEWER: {"tenants": READ, "tenants/status": READ, "namespaces": READ, "namespaces/status": READ},
-    Role.MEMBER: {},
-    Role.ADMIN: {"tenants": frozenset({"update", "patch"})},
+"""Over what lives in a tenant's namespace and is no kind."""
+_FOR_EVERYBODY: Table = {
+    "selfsubjectaccessreviews": _CREATE,
+    "selfsubjectrulesreviews": _CREATE,
+    "selfsubjectreviews": _CREATE,
 }
-"""Over the tenant itself; which of its fields an admin may change is decided in admission."""
 
-FOR_EVERYBODY: Mapping[str, frozenset[str]] = {
-    "sites": READ,
-    "sites/status": READ,
-    "deviceclasses": READ,
-    "deviceclasses/status": READ,
-    "tenants": frozenset({"list", "watch"}),
-    "namespaces": frozenset({"list", "watch"}),
-    "selfsubjectaccessreviews": frozenset({"create"}),
-    "selfsubjectrulesreviews": frozenset({"create"}),
-    "selfsubjectreviews": frozenset({"create"}),
-}
-"""Over what belongs to nobody."""
 
-_OWN = ("tenants", "namespaces")
+class Tables(NamedTuple):
+    """The rights of all kinds."""
+
+    in_tenant: Mapping[Role, Table]
+    """Over what lives in a tenant's namespace."""
+    on_tenant: Mapping[Role, Table]
+    """Over the tenant itself; which of its fields an admin may change is decided in admission."""
+    for_everybody: Table
+    """Over what belongs to nobody."""
+    by_name: frozenset[str]
+    """What is called after its tenant."""
+
+
+@derived
+def tables() -> Tables:
+    """The rights that the kinds declare, and those over what is no kind."""
+    named: dict[str, Kind] = {kind.plural: kind for kind in KINDS.values()}
+    named["namespaces"] = TENANT  # the same objects, as Kubernetes' clients know them
+    in_tenant: dict[Role, dict[str, frozenset[str]]] = {role: dict(_BESIDES.get(role, {})) for role in Role}
+    on_tenant: dict[Role, dict[str, frozenset[str]]] = {role: {} for role in Role}
+    everybody = dict(_FOR_EVERYBODY)
+    for plural, kind in named.items():
+        everybody |= _entries(plural, kind, kind.rights.everybody)
+        for role in Role:
+            verbs = kind.rights.of(role) & READ if plural == "namespaces" else kind.rights.of(role)
+            (on_tenant if kind.rights.by_name else in_tenant)[role].update(_entries(plural, kind, verbs))
+    by_name = frozenset(plural for plural, kind in named.items() if kind.rights.by_name)
+    return Tables(in_tenant, on_tenant, everybody, by_name)
+
+
+def _entries(plural: str, kind: Kind, verbs: frozenset[str]) -> dict[str, frozenset[str]]:
+    found = {plural: verbs} if verbs else {}
+    if "get" in verbs:
+        found |= {f"{plural}/{part}": verbs & READ for part in kind.rights.readable}
+    return found
 
 
 def allowed(caller: Caller, verb: str, resource: str, namespace: str, name: str = "", subresource: str = "") -> bool:
     """Whether the caller may do this. An empty namespace means all of them, or a kind without one."""
     if caller.is_platform_admin:
         return True
+    known = tables()
     what = f"{resource}/{subresource}" if subresource else resource
-    if verb in FOR_EVERYBODY.get(what, ()):
+    if verb in known.for_everybody.get(what, ()):
         return True
-    if resource in _OWN:
-        return _holds(ON_TENANT, caller.role_in(name), verb, what)
+    if resource in known.by_name:
+        return _holds(known.on_tenant, caller.role_in(name), verb, what)
     role = caller.role_in(namespace) if namespace else caller.platform
-    return _holds(IN_TENANT, role, verb, what)
+    return _holds(known.in_tenant, role, verb, what)
 
 
 def visible_tenants(caller: Caller) -> frozenset[str] | None:
@@ -77,17 +93,18 @@ def rules_in(caller: Caller, namespace: str) -> dict[str, frozenset[str]]:
     """Every `resource/subresource` with the verbs the caller has there, for `kubectl auth can-i --list`."""
     if caller.is_platform_admin:
         return {"*": frozenset({"*"})}
-    found: dict[str, frozenset[str]] = dict(FOR_EVERYBODY)
+    known = tables()
+    found: defaultdict[str, frozenset[str]] = defaultdict(frozenset, known.for_everybody)
     role = caller.role_in(namespace) if namespace else caller.platform
-    for table in (IN_TENANT, ON_TENANT):
+    for table in (known.in_tenant, known.on_tenant):
         for level, rules in table.items():
             if at_least(role, level):
                 for what, verbs in rules.items():
-                    found[what] = found.get(what, frozenset()) | verbs
-    return found
+                    found[what] |= verbs
+    return dict(found)
 
 
-def _holds(table: Mapping[Role, Mapping[str, frozenset[str]]], role: Role | None, verb: str, what: str) -> bool:
+def _holds(table: Mapping[Role, Table], role: Role | None, verb: str, what: str) -> bool:
     if role is None:
         return False
     anything = f"{what.partition('/')[0]}/*" if "/" in what else what

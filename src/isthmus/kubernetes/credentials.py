@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from isthmus._kit.children import Children
 from isthmus._kit.clock import parse_timestamp
 from isthmus.errors import Misconfigured
 
@@ -98,22 +99,16 @@ class Program(Bearer):
 
 
 async def _run(words: list[str], environment: Mapping[str, str]) -> tuple[bytes, int | None]:
+    children = Children(1, "kubernetes-credentials")
     try:
-        process = await asyncio.create_subprocess_exec(
-            *words, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-        )
-    except OSError as error:
-        raise Misconfigured(f"{words[0]}, which the kubeconfig names, cannot be run ({error.strerror})") from None
-    try:
-        async with asyncio.timeout(_PROGRAM_SECONDS):
-            said, _ = await process.communicate()
+        ended = await children.run(words, env=environment, cwd=str(Path.cwd()), seconds=_PROGRAM_SECONDS)
     except TimeoutError:
         raise Misconfigured(f"{words[0]}, which the kubeconfig names, does not end; run it by hand") from None
+    except OSError as error:
+        raise Misconfigured(f"{words[0]}, which the kubeconfig names, cannot be run ({error.strerror})") from None
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-    return said, process.returncode
+        children.close()
+    return ended.out, ended.code
 
 
 class Password(Bearer):

@@ -1,4 +1,4 @@
-"""What the folder, the network and the names of every lab have in common. Pure but for reading the lab's number."""
+"""What the folder, the network and the names of every lab have in common. Nothing is read but the lab's number."""
 
 from __future__ import annotations
 

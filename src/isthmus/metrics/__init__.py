@@ -13,7 +13,18 @@ EVENTS_DROPPED = Counter("isthmus_events_dropped_total", "Events not written bec
 KUBERNETES_REQUESTS = Counter(
     "isthmus_kubernetes_requests_total", "What API servers of Kubernetes were asked, as site and as home", ["what"]
 )
+TASK_FAILURES = Counter(
+    "isthmus_task_failures_total", "Background tasks that failed and were started again, by task", ["task"]
+)
+LOOP_BLOCKED = Counter("isthmus_loop_blocked_total", "Times the event loop did not turn for a second or more")
+LOOP_BLOCKED_SECONDS = Counter("isthmus_loop_blocked_seconds_total", "Seconds for which the event loop was blocked")
 LEADING = Gauge("isthmus_leading", "1 while this control plane leads")
+
+
+def count_task_failure(task: str) -> None:
+    """A background task of this name failed."""
+    TASK_FAILURES.labels(task).inc()
+
 
 __all__ = [
     "EVENTS_DROPPED",
@@ -21,7 +32,11 @@ __all__ = [
     "JOBS_WAITING",
     "KUBERNETES_REQUESTS",
     "LEADING",
+    "LOOP_BLOCKED",
+    "LOOP_BLOCKED_SECONDS",
     "PLACEMENT_SECONDS",
     "RECONCILES",
     "RECONCILE_ERRORS",
+    "TASK_FAILURES",
+    "count_task_failure",
 ]

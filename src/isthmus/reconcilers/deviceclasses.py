@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.kinds import DEVICE_CLASS, SITE
 from isthmus.runtime.controllers import DONE, Result
+from isthmus.runtime.declaring import Reconciler, Watches, every, exists
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.store.base import Key, Store
 
 from .writing import Writer
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 
 class DeviceClassReconciler:
@@ -32,3 +39,18 @@ class DeviceClassReconciler:
         if status != device.status:
             await self._writer.status(record, status)
         return DONE
+
+
+def declare(shared: Shared) -> Reconciler:
+    """The part that counts devices."""
+    informer = shared.informer(DEVICE_CLASS)
+    classes = DeviceClassReconciler(
+        store=shared.store, classes=informer, sites=shared.informer(SITE), leadership=shared.leadership
+    )
+    return Reconciler(
+        name="deviceclasses",
+        kind=DEVICE_CLASS,
+        reconcile=classes.reconcile,
+        workers=1,
+        watches=(Watches(DEVICE_CLASS, when=exists), Watches(SITE, keys=every(informer))),
+    )

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.ids import suffix
@@ -21,8 +21,12 @@ from isthmus.metrics import EVENTS_DROPPED
 from isthmus.resources.kinds import EVENT, TENANT
 from isthmus.resources.meta import Resource
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
+from isthmus.runtime.declaring import Background
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Query, Store
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 log = logging.getLogger(__name__)
 
@@ -144,3 +148,8 @@ class Recorder:
 def until_written(first: float, latest: float, now: float) -> float:
     """Seconds until events are written, the first and the latest of which were said at these moments."""
     return min(latest + CALM, first + PATIENCE) - now
+
+
+def declare(shared: Shared) -> Background:
+    """The part that writes events."""
+    return Background(name="recorder", run=shared.recorder.run)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -22,8 +22,12 @@ from isthmus.resources.meta import Condition, ConditionStatus, set_condition
 from isthmus.resources.promises import check_promised
 from isthmus.resources.states import JobPhase
 from isthmus.resources.validation import validate
+from isthmus.runtime.declaring import Background
 from isthmus.runtime.leading import Leadership
 from isthmus.store.base import Key, Part, Record, Store
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 log = logging.getLogger(__name__)
 
@@ -116,3 +120,8 @@ def _unsaid(record: Record) -> bool:
     """Whether it does not say so yet, for this state of its spec."""
     verdict = _verdict(record)
     return not _complains(record) or verdict.get("observedGeneration") != record.obj["metadata"].get("generation")
+
+
+def declare(shared: Shared) -> Background:
+    """The part that says on objects what is wrong with them."""
+    return Background(name="refuser", run=shared.refuser.run)

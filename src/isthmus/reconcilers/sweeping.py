@@ -1,8 +1,8 @@
-"""Sweeping: contents that no job names any more are removed after a day.
+"""Sweeping: contents that no object names any more are removed after a day.
 
-What is kept: the trees that jobs were sent with, took of others or left as outputs, and the files in them. The day
-covers uploads whose job is still on its way. A tenant whose trees cannot all be read is left alone: unknown is not
-unused.
+What is kept: the trees and files that the kinds declare to hold (a job's folder, what it took of others, what it left),
+and the files in those trees. The day covers uploads whose job is still on its way. A tenant whose trees cannot all be
+read is left alone, and everything is when the store cannot be read: unknown is not unused.
 """
 
 from __future__ import annotations
@@ -10,26 +10,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError, NotFound
-from isthmus.runtime.informers import Informer
+from isthmus.resources.kinds import KINDS, TENANT, Kind
+from isthmus.resources.paths import values_at
+from isthmus.runtime.declaring import Background
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
+from isthmus.store.base import Query, Store
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 log = logging.getLogger(__name__)
 
 EVERY = 3600.0
 UNUSED_FOR = 86_400.0
+_PAGE = 500
+
+Digests = dict[str, set[str]]
+"""Digests by tenant."""
 
 
 class Sweeper:
     """Removes what nobody needs."""
 
-    def __init__(
-        self, jobs: Informer, experiments: Informer, tenants: Informer, blobs: Blobs, leadership: Leadership
-    ) -> None:
-        self._jobs, self._experiments, self._tenants = jobs, experiments, tenants
-        self._blobs, self._leadership = blobs, leadership
+    def __init__(self, store: Store, blobs: Blobs, leadership: Leadership) -> None:
+        self._store, self._blobs, self._leadership = store, blobs, leadership
 
     async def run(self) -> None:
         """Sweep every hour until cancelled."""
@@ -39,24 +47,37 @@ class Sweeper:
 
     async def sweep(self, unused_for: float = UNUSED_FOR) -> int:
         """Go through all tenants once; how many contents were removed."""
-        trees: dict[str, set[str]] = defaultdict(set)
-        for record in self._jobs.all():
-            for part, field in (("spec", "files"), ("status", "outputs"), ("status", "checkpoint")):
-                if named := record.obj[part].get(field):
-                    trees[record.key.namespace].add(named["tree"])
-            taken = record.obj["status"].get("dependencies") or ()
-            trees[record.key.namespace].update(other["tree"] for other in taken if other.get("tree"))
-        for record in self._experiments.all():  # its runs may be made long after it was sent
-            if named := record.obj["spec"]["template"].get("files"):
-                trees[record.key.namespace].add(named["tree"])
+        trees: Digests = defaultdict(set)
+        blobs: Digests = defaultdict(set)
+        try:
+            for kind in KINDS.values():
+                if kind.trees or kind.blobs:
+                    await self._note(kind, trees, blobs)
+            tenants = [record.key.name for record in (await self._store.list(Query(TENANT))).records]
+        except IsthmusError as error:
+            log.warning("files not swept", extra={"error": str(error)})
+            return 0
         removed = 0
-        for tenant in [record.key.name for record in self._tenants.all()]:
+        for tenant in tenants:
             try:
                 self._leadership.check()
-                removed += await self._blobs.sweep(tenant, await self._kept(tenant, trees[tenant]), unused_for)
+                kept = blobs[tenant] | await self._kept(tenant, trees[tenant])
+                removed += await self._blobs.sweep(tenant, kept, unused_for)
             except IsthmusError as error:
                 log.warning("files not swept", extra={"tenant": tenant, "error": str(error)})
         return removed
+
+    async def _note(self, kind: Kind, trees: Digests, blobs: Digests) -> None:
+        """Note what the objects of a kind hold, a page at a time."""
+        cursor: str | None = None
+        while True:
+            page = await self._store.list(Query(kind), limit=_PAGE, continue_=cursor)
+            for record in page.records:
+                for found, paths in ((trees, kind.trees), (blobs, kind.blobs)):
+                    found[record.key.namespace].update(d for path in paths for d in values_at(record.obj, path))
+                record.shrink()
+            if (cursor := page.continue_) is None:
+                return
 
     async def _kept(self, tenant: str, trees: set[str]) -> set[str]:
         kept = set(trees)
@@ -64,5 +85,10 @@ class Sweeper:
             try:
                 kept |= (await self._blobs.get_tree(tenant, digest)).digests
             except NotFound:
-                continue  # named by a job, but never uploaded
+                continue  # named by an object, but never uploaded
         return kept
+
+
+def declare(shared: Shared) -> Background:
+    """The part that removes contents that nobody needs."""
+    return Background(name="sweeper", run=Sweeper(shared.store, shared.blobs, shared.leadership).run)

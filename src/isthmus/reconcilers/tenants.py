@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import AlreadyExists, Conflict, Invalid, NotFound
-from isthmus.resources.kinds import EVENT, EXPERIMENT, JOB, LEASE, PROFILE, TOKEN, Kind
+from isthmus.resources.kinds import LEASE, TENANT, Kind, of_tenants
 from isthmus.resources.leases import Lease, LeaseSpec
 from isthmus.resources.meta import Condition, ConditionStatus, ObjectMeta, set_condition
 from isthmus.resources.states import TENANT_TRANSITIONS, TenantPhase, check_transition
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Tenant
 from isthmus.runtime.controllers import DONE, Result
+from isthmus.runtime.declaring import Reconciler, Watches, both, exists, spec_changed
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Key, Query, Record, Spaces, Store
 
-from .job_index import JobIndex
+from .jobs.job_index import JobIndex
 from .writing import Writer
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 FINALIZER = "isthmus.dev/tenant"
 UID_BASE = 200_000
@@ -91,7 +97,7 @@ class TenantReconciler:
             await self._writer.status(record, status)
             return Result(requeue_after=HEARD_WITHIN)
         left = 0
-        for kind in (TOKEN, EXPERIMENT, JOB, EVENT, PROFILE):
+        for kind in of_tenants():
             left += await self._clear(kind, tenant.name)
         if left:
             return Result(requeue_after=0.5)
@@ -133,3 +139,22 @@ class TenantReconciler:
         lease.spec.lease_transitions += 1
         await self._store.update(LEASE, lease.to_json())
         return UID_BASE + lease.spec.lease_transitions
+
+
+def declare(shared: Shared) -> Reconciler:
+    """The part that looks after tenants."""
+    tenants = TenantReconciler(
+        store=shared.store,
+        tenants=shared.informer(TENANT),
+        index=shared.index,
+        blobs=shared.blobs,
+        leadership=shared.leadership,
+        spaces=shared.spaces,
+    )
+    return Reconciler(
+        name="tenants",
+        kind=TENANT,
+        reconcile=tenants.reconcile,
+        workers=2,
+        watches=(Watches(TENANT, when=both(exists, spec_changed)),),
+    )

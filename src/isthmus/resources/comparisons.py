@@ -59,7 +59,7 @@ class CellResult(Model):
     energy_source: str | None = Field(default=None, description="rapl, hwmon, engine, or estimated if any run's is")
     energy_delay: Spread | None = Field(default=None, description="joule-seconds: the energy-delay product")
     peak_memory: Spread | None = Field(default=None, description="bytes")
-    cost: Spread | None = Field(default=None, description="hours times the site's label price")
+    cost: Spread | None = Field(default=None, description="by the prices of its site and device classes")
     exits: dict[str, int] = Field(default_factory=dict, description="how often it ended how: an exit code, or a signal")
     values: dict[str, Spread] = Field(default_factory=dict, description="what the program reported")
     objective: float | None = None

@@ -6,7 +6,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from .declarations import AGE, PUBLIC, Column, Kind
 from .meta import Condition, Model, Resource
+from .schemas.crd_rules import DEVICE_CLASS_RULES
 
 
 class PowerModel(Model):
@@ -139,3 +141,22 @@ class DeviceClass(Resource):
     kind: Literal["DeviceClass"] = "DeviceClass"
     spec: DeviceClassSpec = Field(default_factory=DeviceClassSpec)
     status: DeviceClassStatus = Field(default_factory=DeviceClassStatus)
+
+
+DEVICE_CLASS = Kind(
+    "DeviceClass",
+    "deviceclasses",
+    DeviceClass,
+    namespaced=False,
+    short_names=("idev",),
+    columns=(
+        Column("Vendor", ".spec.vendor"),
+        Column("Architecture", ".spec.architecture"),
+        Column("Total", ".status.total", "integer"),
+        AGE,
+    ),
+    description="A kind of board or accelerator.",
+    crd_rules=DEVICE_CLASS_RULES,
+    rights=PUBLIC,
+    listing="devices",
+)

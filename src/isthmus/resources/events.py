@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from .declarations import Column, Kind, Rights
 from .meta import Model, ObjectMeta, Time
+from .roles import READ
 
 
 class ObjectReference(Model):
@@ -39,3 +41,36 @@ class Event(Model):
     last_timestamp: Time | None = None
     source: dict[str, Any] = Field(default_factory=dict)
     reporting_component: str = "isthmus"
+
+
+EVENT = Kind(
+    "Event",
+    "events",
+    Event,
+    namespaced=True,
+    short_names=("ev",),
+    group="",
+    has_status=False,
+    categories=(),
+    columns=(
+        Column("Last Seen", ".lastTimestamp", "date"),
+        Column("Type", ".type"),
+        Column("Reason", ".reason"),
+        Column("Object", ".involvedObject.name"),
+        Column("Message", ".message"),
+    ),
+    fields=(
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "type",
+    ),
+    description="Something that happened to an object.",
+    rights=Rights(viewer=READ, readable=()),
+    exported=False,
+)

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from isthmus.errors import invalid_field
+
 from .comparisons import CellResult, RunCounts
+from .declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference
 from .fields import Duration
 from .jobs import Intent, JobSpec
-from .meta import Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
-from .states import ExperimentPhase
+from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
+from .schemas.crd_rules import EXPERIMENT_RULES
+from .states import EXPERIMENT_PHASES, EXPERIMENT_TRANSITIONS, ExperimentPhase
 
 MAX_CELLS = 1000
 MAX_RUNS = 10_000
-MUTABLE = frozenset({"intent", "parallel", "stop", "ttlAfterFinished"})
 
 # What the platform itself puts on the jobs of an experiment.
 EXPERIMENT_LABEL = "isthmus.dev/experiment"
@@ -240,7 +244,7 @@ class ExperimentSpec(Model):
     """What is wanted."""
 
     template: JobSpec = Field(description="the job that every run is made from")
-    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, description="labels of every run")
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=256, description="labels of every run")
     matrix: Matrix = Field(default_factory=Matrix)
     parameters: list[Parameter] = Field(default_factory=list, max_length=32)
     search: Search = Field(default_factory=Search)
@@ -363,3 +367,47 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def filled(text: str, point: dict[str, str]) -> str:
     """The text with `{name}` replaced where the name is known; every other brace stays."""
     return _PLACE.sub(lambda found: point.get(found[1], found[0]), text)
+
+
+def _room_for_runs(experiment: Mapping[str, Any]) -> None:
+    """The runs of an experiment are called after it: two numbers of at most four digits."""
+    if len(experiment["metadata"]["name"]) + 10 > MAX_NAME:
+        raise invalid_field("metadata.name", "leaves no room for the names of its runs; shorten it by ten characters")
+
+
+EXPERIMENT = Kind(
+    "Experiment",
+    "experiments",
+    Experiment,
+    namespaced=True,
+    short_names=("iexp",),
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Runs", ".status.runs.total", "integer"),
+        Column("Active", ".status.runs.active", "integer"),
+        Column("Succeeded", ".status.runs.succeeded", "integer"),
+        Column("Failed", ".status.runs.failed", "integer"),
+        Column("Best", ".status.best", "integer"),
+        AGE,
+        Column("Method", ".spec.search.method", priority=1),
+        Column("Message", ".status.message", priority=1),
+    ),
+    fields=("status.phase", "spec.intent"),
+    description="One workload over a matrix of devices and parameters, compared.",
+    phases=EXPERIMENT_PHASES,
+    transitions=EXPERIMENT_TRANSITIONS,
+    changes=frozenset({"intent", "parallel", "stop", "ttlAfterFinished"}),
+    admit=(_room_for_runs,),
+    crd_rules=EXPERIMENT_RULES,
+    rights=OF_MEMBERS,
+    work=True,
+    refers=(
+        Reference("spec.matrix.devices[]", "DeviceClass"),
+        Reference("spec.matrix.sites[]", "Site"),
+        Reference("spec.template.dependencies[].job", "Job"),
+        Reference("status.cells[].jobs[]", "Job"),
+    ),
+    trees=("spec.template.files.tree",),
+    owns=("Job",),
+    navigation=Navigation("Experiments", "e"),
+)

@@ -85,7 +85,9 @@ class _Parser:
         while text[position:].strip():
             match = _TOKEN.match(text, position)
             if not match:
-                raise ValueError(f"cannot read {text[position:].strip()[:20]!r} at position {position + 1} of {text!r}")
+                raise ValueError(
+                    f"cannot read {text[position:].strip()[:20]!r} at position {position + 1} of {text[:200]!r}"
+                )
             sign, double, single, word = match.groups()
             if sign:
                 self.tokens.append(("sign", sign, match.start(1)))
@@ -116,7 +118,7 @@ class _Parser:
         return None
 
     def _wrong(self, wanted: str) -> ValueError:
-        return ValueError(f"expected {wanted} but found {self._peek()[1]!r} in {self.text!r}")
+        return ValueError(f"expected {wanted} but found {self._peek()[1][:80]!r} in {self.text[:200]!r}")
 
     def _either(self, depth: int) -> Expression:
         if depth > _MAX_DEPTH:

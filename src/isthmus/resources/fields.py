@@ -10,6 +10,15 @@ from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 
 
+class AdminOnly:
+    """The mark of a field that only administrators see."""
+
+    __slots__ = ()
+
+
+ADMIN_ONLY = AdminOnly()
+
+
 def _duration(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(f"{value!r} has no unit; write {value}s for seconds or {value}m for minutes")
@@ -46,6 +55,19 @@ _MEMORY = _AMOUNT + r"(B|k|K|M|G|T|P|Ki|Mi|Gi|Ti|Pi|kB|KB|MB|GB|TB)?\s*$"
 
 def _amount(pattern: str) -> dict[str, Any]:
     return {"x-kubernetes-int-or-string": True, "pattern": pattern}
+
+
+MAX_PATTERN_PARTS = 128
+"""Folders in a pattern: no folder is searched deeper."""
+
+
+def check_pattern(pattern: str, such_as: str) -> None:
+    """A pattern stays below the job's folder; raises ValueError."""
+    parts = pattern.split("/")
+    if not pattern or pattern.startswith("/") or ".." in parts or "\0" in pattern:
+        raise ValueError(f"{pattern[:200]!r} must be a pattern below the job's own folder, such as {such_as}")
+    if len(parts) > MAX_PATTERN_PARTS:
+        raise ValueError(f"{pattern[:80]!r}… has more than {MAX_PATTERN_PARTS} folders; shorten it")
 
 
 Duration = Annotated[

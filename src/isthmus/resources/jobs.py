@@ -8,32 +8,41 @@ rest has been promised to an engine.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
+from isthmus.errors import invalid_field
 
+from .arrays import expand_indices
+from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
+from .engine_options import EngineOptions
+from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory
-from .meta import Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
+from .fields import Cpus, Duration, Memory, check_pattern
+from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
-from .states import JobPhase
+from .roles import READ, WRITE
+from .schemas.crd_rules import job_rules
+from .states import JOB_PHASES, JOB_TRANSITIONS, JobPhase
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ARRAY_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
-MAX_ARRAY = 100_000
-MUTABLE = frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"})
+MAX_WORDS = 10_000
+"""Of a command line."""
 
 # Labels and a finalizer that the platform itself puts on jobs.
 ARRAY_LABEL = "isthmus.dev/array"
 INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
+
+
+LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024)]
 
 
 class Intent(StrEnum):
@@ -103,6 +112,13 @@ class Resources(Model):
     nodes: int = Field(default=1, ge=1, le=100_000)
     tasks: int = Field(default=1, ge=1, le=1_000_000)
     time_limit: Duration | None = Field(default=None, description="the job is ended after this long")
+
+    @field_validator("time_limit")
+    @classmethod
+    def _some_time(cls, limit: str | None) -> str | None:
+        if limit is not None and parse_duration(limit) <= 0:
+            raise ValueError("must be more than 0; leave it out for no limit of the job's own")
+        return limit
 
     @field_validator("devices")
     @classmethod
@@ -210,7 +226,9 @@ class Placement(Model):
     """Where the job may run. Everything named must hold."""
 
     sites: list[Name] = Field(default_factory=list, max_length=256, description="any of these; none means any")
-    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, description="labels the site must carry")
+    labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, max_length=256, description="labels the site must carry"
+    )
     expression: str | None = Field(
         default=None, max_length=4096, description="over the site's labels: location == IT and price < 2"
     )
@@ -223,60 +241,31 @@ class Placement(Model):
         return text
 
 
-SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}$")]
-SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]+$", max_length=1024)]
+class LogFiles(Model):
+    """The output as files among the outputs, named as `sbatch --output` and `--error` name them."""
 
-
-_AFTER = r"(singleton|after(any|ok|notok|corr)?(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+)"
-_SLURM_DEPENDENCY = rf"^{_AFTER}(,{_AFTER})*$"
-
-
-class SlurmOptions(Model):
-    """What only Slurm understands. A job that has any of it runs only at Slurm sites."""
-
-    partition: SlurmList | None = Field(default=None, description="partition, or several: whichever starts it first")
-    account: SlurmWord | None = Field(default=None, description="whom the site charges")
-    qos: SlurmWord | None = None
-    reservation: SlurmWord | None = None
-    constraint: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:*&|,()\[\]-]{1,512}$")] | None = Field(
-        default=None, description="features of nodes, such as akida or intel&gpu"
-    )
-    signal: Annotated[str, StringConstraints(pattern=r"^([BR]{1,2}:)?[A-Z0-9]{1,10}(@\d{1,5})?$")] | None = Field(
-        default=None, description="sent before the time limit: USR1@60, or B:USR1@60 to the script alone"
-    )
-    licenses: SlurmList | None = None
-    nodelist: SlurmList | None = Field(default=None, description="nodes it must have")
-    exclude: SlurmList | None = Field(default=None, description="nodes it must not have")
-    nodes: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}-[1-9][0-9]{0,5}$")] | None = Field(
-        default=None, description="any number of nodes between two, in place of resources.nodes: 1-4"
-    )
-    tasks_per_node: int | None = Field(default=None, ge=1, le=65533, description="at most so many tasks on each node")
-    memory_per_node: bool = Field(
-        default=False,
-        description="with a range of nodes: each has what the fewest would have, in place of a share by its cpus",
-    )
-    dependency: Annotated[str, StringConstraints(pattern=_SLURM_DEPENDENCY, max_length=1024)] | None = Field(
-        default=None, description="Slurm's own words, by Slurm's numbers: afterok:123, or singleton"
-    )
-    exclusive: bool = Field(default=False, description="no other job on its nodes")
-    requeue: bool = Field(default=False, description="let Slurm itself start it again when a node fails")
+    stdout: LogPattern | None = Field(default=None, description="such as logs/%x-%j.out")
+    stderr: LogPattern | None = Field(default=None, description="standard error, where the streams are separate")
 
 
 class JobSpec(Model):
     """What is wanted."""
 
-    command: list[str] | None = Field(default=None, description="program and arguments, run without a shell")
+    command: list[str] | None = Field(
+        default=None, max_length=MAX_WORDS, description="program and arguments, run without a shell"
+    )
     script: str | None = Field(
         default=None,
         max_length=1_048_576,
         description="a whole script; its first line may name the interpreter",
     )
-    args: list[str] = Field(default_factory=list, description="arguments of the script")
+    args: list[str] = Field(default_factory=list, max_length=MAX_WORDS, description="arguments of the script")
     image: str | None = Field(default=None, max_length=512, description="container image, where the site runs images")
     files: Files | None = None
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
     )
+    log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
     resources: Resources = Field(default_factory=Resources)
@@ -299,6 +288,12 @@ class JobSpec(Model):
     slurm: SlurmOptions | None = None
     intent: Intent = Intent.RUN
     ttl_after_finished: Duration | None = Field(default=None, description="delete the job this long after its end")
+
+    @property
+    def engine_options(self) -> dict[str, EngineOptions]:
+        """The sections for one kind of engine, by the name of its driver."""
+        sections = ((name, getattr(self, name)) for name in _SECTIONS)
+        return {name: section for name, section in sections if section is not None}
 
     @model_validator(mode="after")
     def _what_to_run(self) -> JobSpec:
@@ -343,8 +338,7 @@ class JobSpec(Model):
     @classmethod
     def _inside(cls, patterns: list[str]) -> list[str]:
         for pattern in patterns:
-            if not pattern or pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern:
-                raise ValueError(f"{pattern!r} must be a pattern below the job's own folder, such as out/*.csv")
+            check_pattern(pattern, "out/*.csv")
         return patterns
 
     @field_validator("dependencies")
@@ -375,6 +369,13 @@ def check_profile(profile: Sequence[ProfileEntry], resources: Resources) -> None
                 f"profile has an entry without class, but resources.anyOf names classes ({named}); name one,"
                 f" such as class: {choices[0]} (--expect {choices[0]}={entry.duration})"
             )
+
+
+_SECTIONS = tuple(
+    name
+    for name, field in JobSpec.model_fields.items()
+    if any(isinstance(part, type) and issubclass(part, EngineOptions) for part in get_args(field.annotation))
+)
 
 
 class Usage(Model):
@@ -501,7 +502,17 @@ class Job(Resource):
 
     def run(self, attempt: int) -> str:
         """What identifies any of its tries."""
-        return f"{self.identity}.{attempt}"
+        return _run_id(self.identity, attempt)
+
+
+def run_id_of(obj: Mapping[str, Any]) -> str:
+    """The same of the present try of a job in its plain form."""
+    status = obj.get("status") or {}
+    return _run_id(status.get("identity") or obj["metadata"].get("uid", ""), status.get("attempt", 0))
+
+
+def _run_id(identity: str, attempt: int) -> str:
+    return f"{identity}.{attempt}"
 
 
 def uid_of_run(run_id: str) -> str:
@@ -509,27 +520,68 @@ def uid_of_run(run_id: str) -> str:
     return run_id.rpartition(".")[0]
 
 
-def expand_indices(text: str) -> list[int]:
-    """The sorted indices of `0-99`, `1,3,5`, `0-100:10`."""
-    found: set[int] = set()
-    for part in text.replace(" ", "").split(","):
-        match = _ARRAY_PART.fullmatch(part)
-        if not match or len(part) > 32:
-            raise ValueError(f"{part!r} is not an index or a range; write 0-99, 1,3,5 or 0-100:10")
-        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if last < first or step < 1:
-            raise ValueError(f"{part!r} is an empty range")
-        if (last - first) // step + 1 + len(found) > MAX_ARRAY:
-            raise ValueError(f"has more than {MAX_ARRAY} elements; split it into several jobs")
-        found.update(range(first, last + 1, step))
-    return sorted(found)
-
-
 def _check_words(words: list[str], limit: int = 131_072) -> None:
-    if sum(len(word) for word in words) > 2_097_152 or len(words) > 10_000:
+    if sum(len(word) for word in words) > 2_097_152:
         raise ValueError("is longer than a command line may be; put it into a file and send the file along")
     for word in words:
         if "\0" in word:
             raise ValueError("must not contain a NUL character")
         if len(word) > limit:
             raise ValueError(f"has a word longer than {limit} characters; put it into a file and send the file along")
+
+
+def _not_on_itself(job: Mapping[str, Any]) -> None:
+    for at, dependency in enumerate(job["spec"].get("dependencies") or ()):
+        if dependency["job"] == job["metadata"]["name"]:
+            where = f"spec.dependencies[{at}].job"
+            raise invalid_field(where, "names the job itself, which would wait for ever; remove it")
+
+
+def _room_for_elements(job: Mapping[str, Any]) -> None:
+    """The elements of an array are called after it, and their names have a limit too."""
+    array = job["spec"].get("array")
+    longest = max(map(len, re.findall(r"\d+", array["indices"])), default=0) + 1 if array else 0
+    if len(job["metadata"]["name"]) + longest > MAX_NAME:
+        told = f"leaves no room for the {longest} characters of its elements' names; shorten it"
+        raise invalid_field("metadata.name", told)
+
+
+JOB = Kind(
+    "Job",
+    "jobs",
+    Job,
+    namespaced=True,
+    short_names=("ijob", "ijobs"),
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Site", ".status.site"),
+        Column("Exit", ".status.exitCode", "integer"),
+        Column("Reason", ".status.reason"),
+        AGE,
+        Column("Started", ".status.startedAt", "date", priority=1),
+        Column("Finished", ".status.finishedAt", "date", priority=1),
+        Column("Attempt", ".status.attempt", "integer", priority=1),
+        Column("Message", ".status.message", priority=1),
+    ),
+    fields=("status.phase", "status.site", "spec.priority", "spec.intent"),
+    description="Work that runs to completion.",
+    phases=JOB_PHASES,
+    transitions=JOB_TRANSITIONS,
+    changes=frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"}),
+    admit=(_not_on_itself, _room_for_elements),
+    crd_rules=job_rules("spec"),
+    rights=Rights(viewer=READ, member=WRITE, readable=("*",)),
+    work=True,
+    refers=(
+        Reference("spec.dependencies[].job", "Job"),
+        Reference("status.dependencies[].uid", "Job", by_uid=True),
+        Reference("spec.placement.sites[]", "Site"),
+        Reference("status.site", "Site"),
+        Reference("spec.resources.devices[].class", "DeviceClass"),
+        Reference("spec.resources.anyOf[].class", "DeviceClass"),
+    ),
+    trees=("spec.files.tree", "status.outputs.tree", "status.checkpoint.tree", "status.dependencies[].tree"),
+    owns=("Job",),
+    identity="status.identity",
+    navigation=Navigation("Jobs", "j"),
+)

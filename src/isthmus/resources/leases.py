@@ -6,7 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from .declarations import Kind
 from .meta import Model, ObjectMeta, Time
+from .tenants import SYSTEM_NAMESPACE
 
 
 class LeaseSpec(Model):
@@ -26,3 +28,17 @@ class Lease(Model):
     kind: Literal["Lease"] = "Lease"
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: LeaseSpec = Field(default_factory=LeaseSpec)
+
+
+LEASE = Kind(
+    "Lease",
+    "leases",
+    Lease,
+    namespaced=True,
+    group="coordination.k8s.io",
+    has_status=False,
+    categories=(),
+    served=False,
+    description="Who leads.",
+    only_in=SYSTEM_NAMESPACE,
+)

@@ -23,16 +23,22 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)
 LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=253)]
+MAX_NAME = 253
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=MAX_NAME)]
 ShortName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
 LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN, max_length=317)]
 LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE_PATTERN, max_length=63)]
+
+FIRST_YEAR, LAST_YEAR = 1970, 8999
+"""Times are added to and subtracted from; a thousand years are left before that overflows."""
 
 
 def _normal_time(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     moment = parse_timestamp(value)
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"{value!r} is out of range; use a time in the years {FIRST_YEAR} to {LAST_YEAR}")
     # Times that we wrote ourselves (to the second, or to the millisecond) stay as they are: they are read far more
     # often than others, and whoever compares objects must see no difference.
     ours = value[-1] == "Z" and value[10] == "T" and (len(value) == 20 or (len(value) == 24 and value[19] == "."))

@@ -7,12 +7,13 @@ the answer to "what if": the option that was chosen, the others, and what each c
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 
-from .fields import Duration
+from .fields import Duration, check_pattern
 from .meta import Model, ShortName, Time
 
 LATE_COST_PER_HOUR = 36.0
@@ -75,20 +76,30 @@ class DeviceChoice(Model):
 class Restartable(Model):
     """The job may be stopped for another one and goes on later, here or elsewhere.
 
-    It is sent SIGTERM, has `grace` to save its state, and finds the files named by `keep` in its folder again.
+    It is sent SIGTERM, has `grace` to save its state, and finds the files named by `checkpoint` in its folder again.
     """
 
-    keep: list[str] = Field(
+    checkpoint: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=64, description="patterns of files that hold its state: state/*"
+    )
+    keep: list[str] | None = Field(
+        default=None, max_length=64, deprecated=True, description="the former name of checkpoint"
     )
     grace: Duration = Field(default="30s", description="between SIGTERM and SIGKILL")
 
-    @field_validator("keep")
+    @model_validator(mode="before")
+    @classmethod
+    def _former_name(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("keep") and not value.get("checkpoint"):
+            rest = {name: part for name, part in value.items() if name != "keep"}
+            return {**rest, "checkpoint": value["keep"]}
+        return value
+
+    @field_validator("checkpoint")
     @classmethod
     def _inside(cls, patterns: list[str]) -> list[str]:
         for pattern in patterns:
-            if not pattern or pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern:
-                raise ValueError(f"{pattern!r} must be a pattern below the job's own folder, such as state/*")
+            check_pattern(pattern, "state/*")
         return patterns
 
 

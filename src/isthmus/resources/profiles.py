@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from .declarations import Kind
 from .meta import Model, Resource, Time
 
 RUNS_KEPT = 16
@@ -37,3 +38,15 @@ class Profile(Resource):
 
     kind: Literal["Profile"] = "Profile"
     spec: ProfileSpec = Field(default_factory=ProfileSpec)
+
+
+PROFILE = Kind(
+    "Profile",
+    "profiles",
+    Profile,
+    namespaced=True,
+    has_status=False,
+    categories=(),
+    served=False,
+    description="How long past runs of a workload took.",
+)

@@ -14,6 +14,12 @@ from isthmus.errors import Cause, Invalid
 _SET = re.compile(r"^([^\s=!,()]+)\s+(in|notin)\s*\(([^()]*)\)$")
 _EQUAL = re.compile(r"^([^\s=!,()]+)\s*(==|=|!=)\s*([^\s=!,()]*)$")
 _EXISTS = re.compile(r"^(!?)\s*([^\s=!,()]+)$")
+MAX_LENGTH = 16 * 1024
+"""Characters of a selector."""
+MAX_PARTS = 64
+"""Requirements in a selector: databases bound how deep a condition may be."""
+MAX_VALUES = 1000
+"""Values in all requirements together."""
 _KEY = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
 
 
@@ -51,21 +57,27 @@ class Selector:
 EVERYTHING = Selector()
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str, field: str) -> list[str]:
+    if len(text) > MAX_LENGTH or "\0" in text:
+        raise _bad(text[:40], text[:40], field, f"a selector has at most {MAX_LENGTH} characters, and no NUL")
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         depth += {"(": 1, ")": -1}.get(char, 0)
         if char == "," and depth == 0:
             parts.append(text[start:at])
             start = at + 1
-    return [part.strip() for part in (*parts, text[start:])]
+    parts.append(text[start:])
+    if len(parts) > MAX_PARTS or text.count(",") > MAX_VALUES:
+        limits = f"it may have {MAX_PARTS} requirements with {MAX_VALUES} values"
+        raise _bad(text[:40], text[:40], field, limits)
+    return [part.strip() for part in parts]
 
 
 def parse_labels(text: str) -> Selector:
     """Read a label selector; raises Invalid with what is wrong."""
     if not text.strip():
         return EVERYTHING
-    return Selector(tuple(_requirement(part, text, "labelSelector") for part in _split(text)))
+    return Selector(tuple(_requirement(part, text, "labelSelector") for part in _split(text, "labelSelector")))
 
 
 def parse_fields(text: str, known: tuple[str, ...]) -> Selector:
@@ -73,7 +85,7 @@ def parse_fields(text: str, known: tuple[str, ...]) -> Selector:
     if not text.strip():
         return EVERYTHING
     requirements = []
-    for part in _split(text):
+    for part in _split(text, "fieldSelector"):
         match = _EQUAL.match(part)
         if not match:
             raise _bad(part, text, "fieldSelector", "write it like status.phase=Running or status.phase!=Failed")
@@ -97,10 +109,10 @@ def _requirement(part: str, whole: str, field: str) -> Requirement:
     else:
         raise _bad(part, whole, field, "write it like app=web, tier!=cache, env in (a,b), has or !hasnot")
     if not _KEY.match(found.key):
-        raise _bad(part, whole, field, f"{found.key!r} is not a label key")
+        raise _bad(part, whole, field, f"{found.key[:80]!r} is not a label key")
     return found
 
 
 def _bad(part: str, whole: str, field: str, remedy: str) -> Invalid:
-    message = f"cannot read {part!r} in the selector {whole!r}; {remedy}"
+    message = f"cannot read {part[:80]!r} in the selector {whole[:200]!r}; {remedy}"
     return Invalid(message, causes=(Cause(field, message),))

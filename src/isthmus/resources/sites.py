@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from .fields import Duration
+from .declarations import AGE, PUBLIC, Column, Kind, Navigation, Reference
+from .fields import ADMIN_ONLY, Duration, Memory
 from .meta import Condition, Model, Resource, ShortName, Time
-from .states import SitePhase
+from .schemas.crd_rules import SITE_RULES
+from .states import SITE_PHASES, SITE_TRANSITIONS, SitePhase
 
 
 class SiteDevice(Model):
@@ -17,7 +19,9 @@ class SiteDevice(Model):
 
     class_: ShortName = Field(alias="class")
     count: int = Field(default=1, ge=1, le=10_000)
-    paths: list[str] = Field(default_factory=list, description="device files, one for each unit or all for all")
+    paths: Annotated[list[str], ADMIN_ONLY] = Field(
+        default_factory=list, description="device files, one for each unit or all for all"
+    )
 
     @field_validator("paths")
     @classmethod
@@ -31,12 +35,29 @@ class SiteDevice(Model):
 class LocalSite(Model):
     """The machine that the control plane itself runs on."""
 
-    root: str | None = Field(default=None, description="folder of the runs; none means below the data folder")
-    host: str | None = Field(default=None, description="the machine it is; none means wherever first started")
+    root: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None, description="folder of the runs; none means below the data folder"
+    )
+    host: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None, description="the machine it is; none means wherever first started"
+    )
     cpus: float | None = Field(default=None, gt=0, description="cpus to offer; none means all")
     memory: str | None = Field(default=None, description="memory to offer; none means nine tenths")
-    isolation: Literal["Required", "Preferred", "None"] = Field(
-        default="Preferred", description="whether jobs run in a sandbox (bubblewrap)"
+    isolation: Literal["Required", "Preferred", "BestEffort", "None"] = Field(
+        default="Preferred",
+        description="whether jobs run in a sandbox (bubblewrap). Where there is none, Required lets no job run, "
+        "Preferred those of the tenant default, BestEffort those of all tenants; None never uses one",
+    )
+    network: Literal["Host", "None"] = Field(
+        default="Host",
+        description="what jobs see: the network of the machine with its loopback, or a loopback of their own only",
+    )
+    max_log: Memory = Field(
+        default="1Gi",
+        description="of each log of a job; a longer one loses its middle. Never more than a quarter of the free space",
+    )
+    max_file: Memory | None = Field(
+        default=None, description="of each file that a job writes, its logs too; none means as much as the disk has"
     )
     visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,
@@ -130,16 +151,28 @@ class SlurmRest(Model):
 class SlurmSite(Model):
     """A Slurm cluster, and how it is reached."""
 
-    transport: Literal["Command", "SSH", "REST"] = Field(
-        default="Command", description="its command line on this machine, over SSH, or slurmrestd"
+    transport: Literal["Auto", "Command", "SSH", "REST"] = Field(
+        default="Auto",
+        description="its command line on this machine, over SSH, or slurmrestd; Auto uses what is described here, "
+        "each for what it does best",
     )
-    folder: AbsolutePath = Field(description="on a file system that all its nodes see; runs and their logs are here")
-    accounts: list[SlurmAccount] = Field(default_factory=list, max_length=10_000)
-    conf: AbsolutePath | None = Field(default=None, description="slurm.conf; none means the system's own")
-    path: str | None = Field(default=None, description="folders of Slurm's commands, such as /opt/slurm/bin")
-    ssh: SlurmSsh | None = Field(default=None, description="for transport SSH, and for REST without a shared folder")
-    rest: SlurmRest | None = None
-    account: str | None = Field(default=None, description="whom the site charges when a job does not say")
+    folder: Annotated[AbsolutePath, ADMIN_ONLY] = Field(
+        description="on a file system that all its nodes see; runs and their logs are here"
+    )
+    accounts: Annotated[list[SlurmAccount], ADMIN_ONLY] = Field(default_factory=list, max_length=10_000)
+    conf: Annotated[AbsolutePath | None, ADMIN_ONLY] = Field(
+        default=None, description="slurm.conf; none means the system's own"
+    )
+    path: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None, description="folders of Slurm's commands, such as /opt/slurm/bin"
+    )
+    ssh: Annotated[SlurmSsh | None, ADMIN_ONLY] = Field(
+        default=None, description="its login node, for commands, and for files where there is no shared folder"
+    )
+    rest: Annotated[SlurmRest | None, ADMIN_ONLY] = None
+    account: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None, description="whom the site charges when a job does not say"
+    )
     partitions: list[str] = Field(
         default_factory=list, max_length=256, description="the only partitions to use, best first; none means any"
     )
@@ -182,18 +215,24 @@ class KubernetesPriority(Model):
 class KubernetesSite(Model):
     """A Kubernetes cluster, and how it is used."""
 
-    kubeconfig: str | None = Field(
+    kubeconfig: Annotated[str | None, ADMIN_ONLY] = Field(
         default=None, max_length=4096, description="file on the control plane; none means its own service account"
     )
-    context: str | None = Field(default=None, max_length=253, description="none means the kubeconfig's current one")
-    namespace: ShortName = Field(default="isthmus", description="where pods and Jobs are made; it must exist")
+    context: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None, max_length=253, description="none means the kubeconfig's current one"
+    )
+    namespace: Annotated[ShortName, ADMIN_ONLY] = Field(
+        default="isthmus", description="where pods and Jobs are made; it must exist"
+    )
     image: str | None = Field(default=None, max_length=512, description="for jobs that name none; needs /bin/sh")
     helper_image: str | None = Field(
         default=None, max_length=512, description="sh and tar: brings files in and out; none means image"
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    pull_secrets: list[ShortName] = Field(default_factory=list, max_length=16)
-    uid: int = Field(default=65534, ge=1, le=2**31 - 1, description="for tenants that have no number of their own")
+    pull_secrets: Annotated[list[ShortName], ADMIN_ONLY] = Field(default_factory=list, max_length=16)
+    uid: Annotated[int, ADMIN_ONLY] = Field(
+        default=65534, ge=1, le=2**31 - 1, description="for tenants that have no number of their own"
+    )
     runtime_class: str | None = Field(default=None, max_length=253)
     node_selector: dict[str, str] = Field(default_factory=dict, description="labels of the nodes to use")
     priority_classes: list[KubernetesPriority] = Field(default_factory=list, max_length=64)
@@ -259,7 +298,9 @@ class SiteNode(Model):
     features: list[str] = Field(default_factory=list)
     states: list[str] = Field(default_factory=list, description="the engine's own words, such as IDLE and DRAIN")
     queues: list[str] = Field(default_factory=list, description="that it belongs to")
-    gres: dict[str, int] = Field(default_factory=dict, description="what Slurm calls generic resources, by its names")
+    engine_resources: dict[str, int] = Field(
+        default_factory=dict, alias="gres", description="what the engine itself counts, by its own names"
+    )
 
 
 class SiteQueue(Model):
@@ -289,7 +330,7 @@ class SiteStatus(Model):
     """What was seen."""
 
     phase: SitePhase = SitePhase.UNKNOWN
-    message: str | None = None
+    message: Annotated[str | None, ADMIN_ONLY] = None
     version: str | None = Field(default=None, description="of the engine")
     capacity: Capacity | None = None
     others: Capacity | None = Field(
@@ -300,10 +341,10 @@ class SiteStatus(Model):
     features: dict[str, str] = Field(default_factory=dict, description="what the engine can do here, and how")
     abilities: list[str] = Field(default_factory=list, description="such as images, multi-node, queues")
     probed_at: Time | None = None
-    identity: str | None = Field(
+    identity: Annotated[str | None, ADMIN_ONLY] = Field(
         default=None, description="what engines know it by, when it was moved here from where it had another uid"
     )
-    exposed_in: ExposedIn | None = Field(
+    exposed_in: Annotated[ExposedIn | None, ADMIN_ONLY] = Field(
         default=None, description="where its nodes are shown; kept until they are removed from there"
     )
     conditions: list[Condition] = Field(default_factory=list)
@@ -326,3 +367,29 @@ class Site(Resource):
     def attributes(self) -> dict[str, str]:
         """What placement expressions see: the labels, and `name` and `driver`."""
         return {**(self.metadata.labels or {}), "name": self.name, "driver": self.spec.driver}
+
+
+SITE = Kind(
+    "Site",
+    "sites",
+    Site,
+    namespaced=False,
+    short_names=("isite",),
+    columns=(
+        Column("Driver", ".spec.driver"),
+        Column("Phase", ".status.phase"),
+        Column("Cpus", ".status.capacity.cpus", "number"),
+        Column("Version", ".status.version"),
+        AGE,
+        Column("Message", ".status.message", priority=1),
+    ),
+    fields=("status.phase", "spec.driver"),
+    description="A place that runs work.",
+    phases=SITE_PHASES,
+    transitions=SITE_TRANSITIONS,
+    crd_rules=SITE_RULES,
+    rights=PUBLIC,
+    refers=(Reference("spec.devices[].class", "DeviceClass"),),
+    identity="status.identity",
+    navigation=Navigation("Sites & devices", "s"),
+)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Literal
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from isthmus._kit.quantities import parse_bytes, parse_cpus
+from isthmus.errors import invalid_field
 
+from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
 from .fields import Cpus, Memory
 from .meta import Condition, Model, Name, Resource, ShortName
-from .states import TenantPhase
+from .roles import READ, Role
+from .schemas.crd_rules import TENANT_RULES
+from .states import TENANT_PHASES, TENANT_TRANSITIONS, TenantPhase
+
+__all__ = ["SYSTEM_NAMESPACE", "TENANT", "Member", "Role", "Tenant"]
 
 SYSTEM_NAMESPACE = "isthmus-system"
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_RESERVED = re.compile(r"isthmus-system|isthmus-.*|kube-.*")
 
 
-class Role(StrEnum):
-    """What a member may do: viewers read, members also run work, admins also manage tokens and members."""
-
-    VIEWER = "viewer"
-    MEMBER = "member"
-    ADMIN = "admin"
+_SHARES = 16
+_LEAST_MEMORY = 256 * 2**20
 
 
 class Member(Model):
@@ -38,6 +43,44 @@ class Quota(Model):
     cpus: Cpus | None = None
     memory: Memory | None = None
     devices: dict[str, int] = Field(default_factory=dict)
+    priority: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="highest priority of its jobs; none means by role"
+    )
+    memory_per_cpu: Memory | None = Field(
+        default=None,
+        description="where memory is limited, what a job that asks for none gets and counts with, for each of its "
+        "cpus; none means memory divided by cpus, or by 16 where cpus are not limited",
+    )
+    log: Memory | None = Field(
+        default=None, description="of each log of a job at local sites; a longer one loses its middle; none: the site's"
+    )
+    storage: Memory | None = Field(
+        default=None, description="of files sent and outputs kept, together; as they lie on the server's disk"
+    )
+
+    @property
+    def storage_bytes(self) -> int | None:
+        """Bytes of files and outputs."""
+        return parse_bytes(self.storage) if self.storage else None
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of each log; 0 where it is not limited."""
+        return parse_bytes(self.log) if self.log else 0
+
+    def default_memory(self, milli_cpus: int) -> int:
+        """Bytes for a job of so many thousandths of a cpu that asks for no memory; 0: this quota does not limit it.
+
+        Without it, such a job would count for nothing and use as much as the machine has.
+        """
+        whole = self.memory_bytes
+        if whole is None:
+            return 0
+        if self.memory_per_cpu:
+            share = parse_bytes(self.memory_per_cpu) * milli_cpus // 1000
+        else:
+            share = whole * milli_cpus // (self.milli_cpus or _SHARES * 1000)
+        return min(max(share, _LEAST_MEMORY), whole)
 
     @property
     def milli_cpus(self) -> int | None:
@@ -92,3 +135,44 @@ class Tenant(Resource):
     kind: Literal["Tenant"] = "Tenant"
     spec: TenantSpec = Field(default_factory=TenantSpec)
     status: TenantStatus = Field(default_factory=TenantStatus)
+
+
+def _check_name(tenant: Mapping[str, Any]) -> None:
+    name = tenant["metadata"]["name"]
+    if not _DNS_LABEL.fullmatch(name):
+        raise invalid_field(
+            "metadata.name",
+            f"{name[:80]!r} cannot be a tenant's name, which is a namespace: use a-z, 0-9 and -, at most 63 characters",
+        )
+    if _RESERVED.fullmatch(name):
+        raise invalid_field("metadata.name", f"{name!r} is reserved for the platform; choose another")
+
+
+TENANT = Kind(
+    "Tenant",
+    "tenants",
+    Tenant,
+    namespaced=False,
+    short_names=("itenant",),
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Jobs", ".status.activeJobs", "integer"),
+        Column("Description", ".spec.description"),
+        AGE,
+    ),
+    fields=("status.phase",),
+    description="A person or group, and the namespace of what it owns.",
+    phases=TENANT_PHASES,
+    transitions=TENANT_TRANSITIONS,
+    admit=(_check_name,),
+    crd_rules=TENANT_RULES,
+    rights=Rights(
+        everybody=frozenset({"list", "watch"}),  # filtered to the caller's own
+        viewer=READ,
+        admin=frozenset({"update", "patch"}),
+        by_name=True,
+        fields=frozenset({"members", "description"}),
+    ),
+    refers=(Reference("spec.sites[]", "Site"), Reference("spec.devices[]", "DeviceClass")),
+    navigation=Navigation("Tenants", "t"),
+)

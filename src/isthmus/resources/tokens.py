@@ -18,8 +18,9 @@ from pydantic import Field, StringConstraints
 
 from isthmus._kit.ids import suffix
 
+from .declarations import AGE, Column, Kind, Rights
 from .meta import Model, Resource, Time
-from .tenants import Role
+from .roles import EVERY_VERB, Role
 
 PREFIX = "ist_"
 
@@ -60,3 +61,26 @@ def split_secret(presented: str) -> tuple[str, str] | None:
         return None
     name, underscore, secret = presented[len(PREFIX) :].partition("_")
     return (name, secret) if name and underscore and secret else None
+
+
+TOKEN = Kind(
+    "Token",
+    "tokens",
+    Token,
+    namespaced=True,
+    short_names=("itoken",),
+    columns=(
+        Column("User", ".spec.user"),
+        Column("Role", ".spec.role"),
+        Column("Expires", ".spec.expiresAt"),
+        Column("Revoked", ".spec.revoked", "boolean"),
+        AGE,
+        Column("Description", ".spec.description", priority=1),
+    ),
+    fields=("spec.user", "spec.role"),
+    has_status=False,
+    description="A bearer credential; the object holds only its hash.",
+    rights=Rights(admin=EVERY_VERB),
+    credential=True,
+    listing="token list",
+)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterable
+from itertools import pairwise
 
 from pydantic import Field, field_validator, model_validator
+
+from isthmus._kit.links import escaping
 
 from .jobs import Digest
 from .meta import Model
@@ -27,7 +30,7 @@ class TreeFile(Model):
     size: int = Field(default=0, ge=0)
     mode: int = Field(default=0o644, ge=0, le=0o777)
     digest: Digest | None = None
-    link: str | None = None
+    link: str | None = Field(default=None, max_length=MAX_PATH)
 
     @field_validator("path")
     @classmethod
@@ -50,18 +53,19 @@ class Tree(Model):
 
     @model_validator(mode="after")
     def _no_clash(self) -> Tree:
-        seen: set[str] = set()
-        links = {f.path for f in self.files if f.link is not None}
-        plain = {f.path for f in self.files}
-        for file in self.files:
-            if file.path in seen:
-                raise ValueError(f"has {file.path!r} twice")
-            seen.add(file.path)
-            parent = posixpath.dirname(file.path)
-            while parent:
-                if parent in links or parent in plain:
-                    raise ValueError(f"{file.path!r} lies below {parent!r}, which is not a folder")
-                parent = posixpath.dirname(parent)
+        links = {f.path: f.link for f in self.files if f.link is not None}
+        if out := escaping(links):
+            path = min(out)
+            raise ValueError(
+                f"{path!r} is a link to {links[path]!r}, which leads outside the folder through other links"
+            )
+        # In this order what lies below a path follows it at once, so that neighbours tell, however deep paths are.
+        ordered = sorted(file.path.replace("/", "\0") for file in self.files)
+        for one, next_ in pairwise(ordered):
+            if one == next_:
+                raise ValueError(f"has {_as_path(one)} twice")
+            if next_.startswith(f"{one}\0"):
+                raise ValueError(f"{_as_path(next_)} lies below {_as_path(one)}, which is not a folder")
         return self
 
     @property
@@ -78,6 +82,10 @@ class Tree(Model):
         """The document, the same bytes for the same folder."""
         ordered = Tree.model_construct(files=sorted(self.files, key=lambda file: file.path))
         return ordered.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def _as_path(key: str) -> str:
+    return repr(key.replace("\0", "/")[:200])
 
 
 def check_path(path: str) -> str:

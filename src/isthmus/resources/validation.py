@@ -1,4 +1,9 @@
-"""From plain JSON to a checked object: defaults filled in, every fault named by field with its remedy."""
+"""From plain JSON to a checked object: defaults filled in, faults named by field with their remedies.
+
+A document can be wrong in more places than anybody wants to read, and naming each costs more than the document did.
+So the first `MAX_CAUSES` are named, each in a bounded sentence; of one with more than `MAX_FAULTS` only the number is
+given.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,14 @@ from pydantic import BaseModel, ValidationError
 
 from isthmus.errors import Cause, Invalid
 
+from . import wording
 from .kinds import Kind
 
 M = TypeVar("M", bound=BaseModel)
 
+MAX_CAUSES = 50
+MAX_FAULTS = 10_000
+_MAX_SENTENCE, _MAX_FIELD = 500, 250
 _REASONS = {"missing": "FieldValueRequired", "extra_forbidden": "FieldValueForbidden"}
 
 
@@ -27,11 +36,15 @@ def parse(model: type[M], obj: Mapping[str, Any], what: str = "") -> M:
     try:
         return model.model_validate(obj)
     except ValidationError as error:
-        causes = tuple(_cause(model, item) for item in error.errors(include_url=False))
+        count = error.error_count()
+        faults = error.errors(include_url=False) if count <= MAX_FAULTS else []
+        causes = tuple(_cause(model, item) for item in faults[:MAX_CAUSES])
         name = (obj.get("metadata") or {}).get("name") if isinstance(obj.get("metadata"), dict) else None
-        title = f"{what or model.__name__} {name!r}" if name else what or model.__name__
+        title = f"{what or model.__name__} {str(name)[:80]!r}" if name else what or model.__name__
+        if not faults:
+            raise Invalid(f"{title} is invalid in {count} places; is it of this kind at all?") from None
         told = "; ".join(f"{c.field}: {c.message}" if c.field else c.message for c in causes[:5])
-        more = f" (and {len(causes) - 5} more)" if len(causes) > 5 else ""
+        more = f" (and {count - 5} more)" if count > 5 else ""
         raise Invalid(f"{title} is invalid: {told}{more}", causes=causes) from None
 
 
@@ -43,13 +56,18 @@ def _cause(model: type[BaseModel], item: Any) -> Cause:
             field += f"[{part}]"
         elif part != "[key]":
             field += f".{part}" if field else str(part)
-    return Cause(field, _sentence(model, place, kind, item), _REASONS.get(kind, "FieldValueInvalid"))
+    sentence = _shortened(_sentence(model, place, kind, item), _MAX_SENTENCE)
+    return Cause(_shortened(field, _MAX_FIELD), sentence, _REASONS.get(kind, "FieldValueInvalid"))
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _sentence(model: type[BaseModel], place: tuple[Any, ...], kind: str, item: Any) -> str:
     if kind == "extra_forbidden":
         known = _fields_at(model, place[:-1])
-        near = difflib.get_close_matches(str(place[-1]), known, 1)
+        near = difflib.get_close_matches(str(place[-1])[:64], known, 1)
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
         return f"there is no such field; {hint}"
     if kind == "missing":
@@ -59,6 +77,8 @@ def _sentence(model: type[BaseModel], place: tuple[Any, ...], kind: str, item: A
         if place[-1:] == ("name",):
             return f"{shown!r} is not a name: use a-z, 0-9, - and ., begin and end with a letter or digit"
         return f"{shown!r} does not match {item['ctx']['pattern']}"
+    if made := wording.sentence(kind, item["input"], item.get("ctx") or {}, _fields_at(model, place)):
+        return made
     message = str(item["msg"])
     return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 

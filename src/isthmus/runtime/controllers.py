@@ -38,7 +38,7 @@ class Controller:
         self, name: str, reconcile: Reconcile, *, workers: int = 4, queue: WorkQueue[Key] | None = None
     ) -> None:
         self.name = name
-        self.queue: WorkQueue[Key] = queue or WorkQueue()
+        self.queue: WorkQueue[Key] = queue if queue is not None else WorkQueue()
         self._reconcile = reconcile
         self._workers = workers
         self._count = RECONCILES.labels(name)

@@ -1,19 +1,20 @@
-"""Informers: the present state of one kind, kept by list and watch, with handlers that hear of every change.
+"""Informers: the present state of one kind, kept equal to the store by a feed, with handlers that hear of every change.
 
 Only the bytes are kept; an object is decoded when somebody looks. Handlers are synchronous and quick: they mark
-what must be looked at and never decide. When the watch expires or the store fails, the informer lists again and
-tells the difference, so a handler never misses an object, though it may miss versions in between.
+what must be looked at and never decide. When the feed had to list again, the informer tells the difference, so a
+handler never misses an object, though it may miss versions in between. A handler that fails over one object is logged
+and counted; the other handlers and all other objects are not held up by it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from isthmus.errors import Expired, IsthmusError
+from isthmus.metrics import count_task_failure
 from isthmus.resources.kinds import Kind
-from isthmus.store.base import Change, EventType, Key, Query, Record, Store
+from isthmus.store.base import Change, EventType, Key, Page, Record, Store
+from isthmus.store.feeding import Feed
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +27,12 @@ Handler = Callable[[Record | None, Record | None], None]
 class Informer:
     """A kind, as it is now."""
 
-    def __init__(self, store: Store, kind: Kind, *, retry: float = 1.0, accept: Accept | None = None) -> None:
+    def __init__(self, store: Store, kind: Kind, *, accept: Accept | None = None) -> None:
         self.kind = kind
         self._accept = accept
-        self._store = store
-        self._retry = retry
+        self._feed = Feed(store, kind, replace=self._replace, change=self._take)
         self._records: dict[Key, Record] = {}
-        self._reached = 0
         self._handlers: list[Handler] = []
-        self._synced = asyncio.Event()
 
     def on_change(self, handler: Handler) -> None:
         """Hear of every change. Must be called before `run`."""
@@ -50,14 +48,14 @@ class Informer:
 
     async def synced(self) -> None:
         """Wait until the first list is in."""
-        await self._synced.wait()
+        await self._feed.synced()
 
     def note(self, record: Record) -> None:
         """Take note of a version that we ourselves just wrote, before the watch tells.
 
         What the watch is past already is not noted: an object that is not here was deleted since.
         """
-        if record.version > self._reached:
+        if record.version > self._feed.version:
             self._note(record)
 
     def note_removed(self, record: Record) -> None:
@@ -68,40 +66,25 @@ class Informer:
 
     async def run(self) -> None:
         """Keep up with the store until cancelled."""
-        while True:
-            try:
-                version = await self._list()
-                self._synced.set()
-                await self._watch(version)
-            except Expired:
-                log.info("watch expired, listing again", extra={"kind": self.kind.name})
-            except IsthmusError as error:
-                log.warning("store did not answer", extra={"kind": self.kind.name, "error": str(error)})
-                await asyncio.sleep(self._retry)
+        await self._feed.run()
 
-    async def _list(self) -> int:
-        page = await self._store.list(Query(self.kind))
+    def _replace(self, page: Page) -> None:
+        if page.version < self._feed.version:  # the store was set back: what we know may never have been
+            self._records, before = {}, self._records
+            for record in before.values():
+                self._tell(record, None)
         seen = {record.key for record in page.records}
         for record in page.records:
             self._note(record)
         for gone in [r for r in self._records.values() if r.key not in seen and r.version <= page.version]:
             self._remove(gone)
-        self._reached = page.version
-        return page.version
-
-    async def _watch(self, version: int) -> None:
-        async with self._store.watch(Query(self.kind), since=version) as changes:
-            async for change in changes:
-                self._take(change)
 
     def _take(self, change: Change) -> None:
-        if change.record is None:
-            return
+        assert change.record is not None  # a feed keeps bookmarks to itself
         if change.type is EventType.DELETED:
             self.note_removed(change.record)
         else:
             self._note(change.record)
-        self._reached = change.version
 
     def _note(self, record: Record) -> None:
         if (known := self._records.get(record.key)) is None or known.version < record.version:
@@ -109,18 +92,35 @@ class Informer:
 
     def _put(self, record: Record) -> None:
         old = self._records.get(record.key)
-        if self._accept is not None:
-            if (accepted := self._accept(record, old)) is None:
-                if old is not None and old.uid != record.uid:
-                    self._remove(old)  # it is gone, whatever came in its place
-                return
-            record = accepted
-        self._records[record.key] = record
-        for handler in self._handlers:
-            handler(old, record)
+        accepted = self._accepted(record, old)
+        if accepted is None:
+            if old is not None and old.uid != record.uid:
+                self._remove(old)  # it is gone, whatever came in its place
+            return
+        self._records[record.key] = accepted
+        self._tell(old, accepted)
 
     def _remove(self, record: Record) -> None:
         old = self._records.pop(record.key, None)
         if old is not None:
-            for handler in self._handlers:
-                handler(old, None)
+            self._tell(old, None)
+
+    def _accepted(self, record: Record, old: Record | None) -> Record | None:
+        if self._accept is None:
+            return record
+        try:
+            return self._accept(record, old)
+        except Exception:  # noqa: BLE001 - it cannot even be checked: nobody must see it
+            self._failed("an object could not be checked", record)
+            return None
+
+    def _tell(self, old: Record | None, new: Record | None) -> None:
+        for handler in self._handlers:
+            try:
+                handler(old, new)
+            except Exception:  # noqa: BLE001 - one broken object must not stop the others
+                self._failed("a handler failed", new or old)
+
+    def _failed(self, what: str, record: Record | None) -> None:
+        log.exception(what, extra={"kind": self.kind.name, "key": str(record.key) if record else ""})
+        count_task_failure(f"informer of {self.kind.plural}")

@@ -20,6 +20,7 @@ class WorkQueue(Generic[K]):
     def __init__(self, *, base: float = 0.05, ceiling: float = 60.0) -> None:
         self._base, self._ceiling = base, ceiling
         self._ready: deque[K] = deque()
+        self._first: deque[K] = deque()
         self._queued: set[K] = set()
         self._active: set[K] = set()
         self._again: set[K] = set()
@@ -37,6 +38,17 @@ class WorkQueue(Generic[K]):
             self._queued.add(key)
             self._ready.append(key)
             self._wake()
+
+    def add_first(self, key: K) -> None:
+        """Handle the key before those that wait: what has happened is told before something new is begun."""
+        if key in self._active or key in self._queued:
+            self.add(key)
+            return
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        self._queued.add(key)
+        self._first.append(key)
+        self._wake()
 
     def add_after(self, key: K, delay: float) -> None:
         """Handle the key after a delay; an earlier appointment of the same key wins."""
@@ -65,7 +77,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key; it must be given back with `done`."""
-        while not self._ready:
+        while not (self._first or self._ready):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:
@@ -74,7 +86,7 @@ class WorkQueue(Generic[K]):
                 if waiter.done() and not waiter.cancelled():
                     self._wake()  # the wake-up was meant for somebody; pass it on
                 raise
-        key = self._ready.popleft()
+        key = (self._first or self._ready).popleft()
         self._queued.discard(key)
         self._active.add(key)
         return key
@@ -87,7 +99,7 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._first) + len(self._ready)
 
     def close(self) -> None:
         """Drop all appointments."""

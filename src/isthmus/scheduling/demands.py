@@ -58,8 +58,8 @@ class Demand:
     nodes: int = 1
     """At most: with one, all of it must fit one machine."""
     image: bool = False
-    driver: str | None = None
-    """The only driver that understands all of it."""
+    drivers: tuple[str, ...] = ()
+    """The only drivers that understand all of it; empty: every one does."""
     sites: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     expression: str | None = None
@@ -73,7 +73,7 @@ def parsed(expression: str) -> Expression:
 
 def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) -> Demand:
     """The demand of a job, with what was chosen of its `anyOf`."""
-    resources, placement = spec.resources, spec.placement
+    resources, placement, options = spec.resources, spec.placement, spec.engine_options
     devices = [(d.class_, resources.units(d)) for d in resources.devices]
     if chosen is not None:
         devices.append((chosen.class_, chosen.count * resources.tasks))
@@ -84,9 +84,9 @@ def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) ->
             resources.memory_bytes,
             tuple(sorted(devices)),
         ),
-        nodes=int(spec.slurm.nodes.rpartition("-")[2]) if spec.slurm and spec.slurm.nodes else resources.nodes,
+        nodes=max((most for section in options.values() if (most := section.most_nodes)), default=resources.nodes),
         image=spec.image is not None,
-        driver="slurm" if spec.slurm else None,
+        drivers=tuple(sorted(options)),
         sites=tuple(sorted(placement.sites)),
         labels=tuple(sorted(placement.labels.items())),
         expression=placement.expression,

@@ -7,7 +7,8 @@ holds nothing that could not be made again from the jobs themselves.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .demands import Demand, Room
@@ -47,6 +48,7 @@ class Ledger:
         self._queues: dict[Demand, list[Order]] = {}
         self._sites: dict[str, Room] = {}
         self._tenants: dict[str, Room] = {}
+        self._unsized: dict[str, Counter[int]] = {}
         self._counts: dict[str, int] = {}
         self._site_counts: dict[str, int] = {}
 
@@ -80,10 +82,13 @@ class Ledger:
         room, tenant = entry.demand.room, entry.demand.tenant
         self._sites[entry.site] = self._sites.get(entry.site, Room()).plus(room, sign)
         self._tenants[tenant] = self._tenants.get(tenant, Room()).plus(room, sign)
+        if not room.memory:
+            self._unsized.setdefault(tenant, Counter())[room.milli_cpus] += sign
         self._counts[tenant] = self._counts.get(tenant, 0) + sign
         self._site_counts[entry.site] = self._site_counts.get(entry.site, 0) + sign
         if not self._counts[tenant]:
             del self._counts[tenant], self._tenants[tenant]
+            self._unsized.pop(tenant, None)
 
     def waits(self, uid: str) -> bool:
         """Whether the job waits for a site."""
@@ -123,6 +128,10 @@ class Ledger:
     def used(self, tenant: str) -> Room:
         """What a tenant takes, over all sites."""
         return self._tenants.get(tenant, Room())
+
+    def unsized(self, tenant: str) -> Mapping[int, int]:
+        """Of a tenant's jobs that take room and ask for no memory: how many have so many thousandths of a cpu."""
+        return self._unsized.get(tenant, {})
 
     def active(self, tenant: str) -> int:
         """How many jobs of a tenant take room."""

@@ -1,4 +1,4 @@
-"""Placement: waiting jobs in order of priority, each to a site that satisfies it and has room.
+"""Placement: waiting jobs in their order (`shares`), each to a site that satisfies it and has room.
 
 Who does not fit now keeps what it waits for from being taken by those behind it, so that a large job is not
 passed for ever by small ones. A job that waits only for a device leaves the cpus to others meanwhile.
@@ -9,16 +9,17 @@ assignment says why it fell on that site.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
+from isthmus._kit.reasons import Closeness, Hindrance, no_site
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import Quota, TenantSpec
 
 from .demands import Demand, Room, parsed
 from .ledger import Ledger
+from .shares import Turns, sum_of
 
 MOST_TOLD = 4
 """Sites that are named when it is told why a job went to another."""
@@ -89,13 +90,12 @@ def plan(
         if name in free:
             free[name] = free[name].plus(room, -1)
     budget = budgets or Budgets(ledger, tenants)
-    heads = [(queue[0], index, demand) for index, (demand, queue) in enumerate(ledger.queues.items())]
-    heapq.heapify(heads)
+    turns = Turns(ledger, sum_of(site.capacity for site in sites))
     at: dict[Demand, int] = {}
     hindered: dict[Demand, dict[str, str | None]] = {}
     suitable: dict[Demand, list[SiteView]] = {}
-    while heads and len(result.assignments) < limit:
-        order, index, demand = heads[0]
+    while turns and len(result.assignments) < limit:
+        order, _, demand = turns.next()
         if demand not in suitable:
             tenant = tenants.get(demand.tenant)
             why_not = hindered[demand] = {site.name: unsuitable(demand, site, tenant) for site in sites}
@@ -103,7 +103,7 @@ def plan(
         site = _choose(demand, suitable[demand], free)
         over = budget.exceeded(demand)
         if site is None or over:
-            heapq.heappop(heads)
+            turns.drop()
             result.verdicts[demand] = why_waiting(demand, suitable[demand], sites, tenants.get(demand.tenant), over)
             if not over:
                 _reserve(demand, suitable[demand], free)
@@ -114,18 +114,32 @@ def plan(
         budget.take(demand)
         at[demand] = at.get(demand, 0) + 1
         queue = ledger.queues[demand]
-        if at[demand] < len(queue):
-            heapq.heapreplace(heads, (queue[at[demand]], index, demand))
-        else:
-            heapq.heappop(heads)
+        turns.assigned(queue[at[demand]] if at[demand] < len(queue) else None)
     return result
 
 
 def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str | None:
     """Why the site can never take the demand as things are; None if it can."""
-    room = demand.room
+    found = hindrance(demand, site, tenant)
+    return found.why if found else None
+
+
+def hindrance(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> Hindrance | None:
+    """What hinders the site from taking the demand, and how near it comes; None if it can.
+
+    What the job or its tenant excludes is said first: that such a site is also away matters to nobody.
+    """
+    if why := _excluded(demand, site, tenant):
+        return Hindrance(site.name, why, Closeness.EXCLUDED)
+    unlike = _unlike(demand, site)
+    why = unlike or _unable(demand, site)
     if site.closed:
-        return site.closed
+        return Hindrance(site.name, site.closed, Closeness.CLOSED if why else Closeness.AWAY)
+    return Hindrance(site.name, why, Closeness.UNLIKE if unlike else Closeness.UNABLE) if why else None
+
+
+def _excluded(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str | None:
+    """What the tenant may not have, and the sites that the job does not name."""
     if tenant and tenant.suspended:
         return "this tenant is suspended"
     if tenant and tenant.sites and site.name not in tenant.sites:
@@ -134,14 +148,26 @@ def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str
         return f"this tenant may not use {', '.join(barred)}"
     if demand.sites and site.name not in demand.sites:
         return f"not among the sites asked for ({', '.join(demand.sites)})"
+    return None
+
+
+def _unlike(demand: Demand, site: SiteView) -> str | None:
+    """Which label or driver is not what the job asks for."""
     for key, value in demand.labels:
         if site.attributes.get(key) != value:
             seen = f"its {key} is {site.attributes[key]}" if key in site.attributes else f"it has no label {key}"
             return f"{seen}, wanted {value}"
     if demand.expression and not matches(tree := parsed(demand.expression), site.attributes):
         return explain(tree, site.attributes)
-    if demand.driver and site.attributes.get("driver") != demand.driver:
-        return f"the job has options for {demand.driver}, and its driver is {site.attributes.get('driver')}"
+    if demand.drivers and site.attributes.get("driver") not in demand.drivers:
+        asked = " or ".join(demand.drivers)
+        return f"the job has options for {asked}, and its driver is {site.attributes.get('driver')}"
+    return None
+
+
+def _unable(demand: Demand, site: SiteView) -> str | None:
+    """What it does not have."""
+    room = demand.room
     if demand.image and not site.images:
         return "it does not run container images"
     if not demand.image and not site.default_image:
@@ -149,9 +175,9 @@ def unsuitable(demand: Demand, site: SiteView, tenant: TenantSpec | None) -> str
     if demand.nodes > 1 and not site.multi_node:
         return f"it is one machine, the job asks for {demand.nodes} nodes"
     if lacking := site.capacity.lacks(demand.room):
-        return "; ".join(_too_small(name, demand.room, site.capacity) for name in lacking)
+        return ", and ".join(_too_small(name, demand.room, site.capacity) for name in lacking)
     if demand.nodes == 1 and site.machine and (lacking := site.machine.lacks(Room(room.milli_cpus, room.memory))):
-        return "; ".join(_too_small(name, room, site.machine, "its largest node") for name in lacking)
+        return ", and ".join(_too_small(name, room, site.machine, "its largest node") for name in lacking)
     return None
 
 
@@ -236,7 +262,11 @@ class Budgets:
     def take(self, demand: Demand) -> None:
         """One more job of the demand was given a site."""
         room, count = self._extra.get(demand.tenant, (Room(), 0))
-        self._extra[demand.tenant] = (room.plus(demand.room), count + 1)
+        self._extra[demand.tenant] = (room.plus(self._counted(demand)), count + 1)
+
+    def _counted(self, demand: Demand) -> Room:
+        spec = self._tenants.get(demand.tenant)
+        return counted(demand.room, spec.quota) if spec else demand.room
 
     def exceeded(self, demand: Demand) -> str | None:
         """Which quota the next job of the demand would exceed."""
@@ -247,8 +277,18 @@ class Budgets:
         if quota.jobs is None and quota.cpus is None and quota.memory is None and not quota.devices:
             return None
         room, count = self._extra.get(demand.tenant, (Room(), 0))
-        used = self._ledger.used(demand.tenant).plus(room).plus(demand.room)
+        used = self._ledger.used(demand.tenant).plus(room).plus(self._counted(demand))
+        if quota.memory is not None:
+            unsized = self._ledger.unsized(demand.tenant).items()
+            used = used.plus(Room(memory=sum(quota.default_memory(cpus) * jobs for cpus, jobs in unsized)))
         return _quota_broken(quota, used, self._ledger.active(demand.tenant) + count + 1, demand.room)
+
+
+def counted(room: Room, quota: Quota) -> Room:
+    """What a job counts with: where memory is limited, one that asks for none has a limit from the quota."""
+    if room.memory:
+        return room
+    return replace(room, memory=quota.default_memory(room.milli_cpus))
 
 
 def _quota_broken(quota: Quota, used: Room, jobs: int, wanted: Room | None = None) -> str | None:
@@ -274,13 +314,21 @@ def why_waiting(
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
-        told = "; ".join(f"{site.name}: {unsuitable(demand, site, tenant)}" for site in sites[:20])
-        return Verdict("NoSiteFits", f"no site satisfies the job. {told}")
-    if over and tenant and _quota_broken(tenant.quota, demand.room, 1):
+        found = [hindered for site in sites if (hindered := hindrance(demand, site, tenant))]
+        return Verdict("NoSiteFits", str(no_site(found)))
+    if over and tenant and _quota_broken(tenant.quota, counted(demand.room, tenant.quota), 1):
         return Verdict(
             "QuotaTooSmall", f"asks for more than the tenant's whole quota of {over}; ask for less, or for more"
         )
     if over:
-        return Verdict("QuotaExceeded", f"the tenant's quota of {over} is used; the job starts when others end")
+        told = f"the tenant's quota of {over} is used; the job starts when others end"
+        if (
+            over.endswith("of memory")
+            and tenant
+            and not demand.room.memory
+            and (share := counted(demand.room, tenant.quota).memory)
+        ):
+            told += f". It asks for no memory and counts with {format_bytes(share)}"
+        return Verdict("QuotaExceeded", told)
     names = ", ".join(site.name for site in suitable[:5])
-    return Verdict("InsufficientRoom", f"waits for room at {names}, behind jobs that came first or matter more")
+    return Verdict("InsufficientRoom", f"waits for room at {names}, behind earlier or higher-priority jobs")

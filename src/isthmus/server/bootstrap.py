@@ -16,7 +16,7 @@ from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
 from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
 from isthmus.resources.meta import ObjectMeta
-from isthmus.resources.tenants import SYSTEM_NAMESPACE
+from isthmus.resources.tenants import SYSTEM_NAMESPACE, Quota
 from isthmus.resources.tokens import hash_secret, new_secret, split_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Store
@@ -89,6 +89,15 @@ async def files_folder(store: Store, settings: ServerSettings) -> Path:
         f"the other control planes of this store keep files in {notes[_FOLDER_NOTE]}, which is not there on this "
         "machine; share that folder with it and name it with --files"
     )
+
+
+async def storage_limit(store: Store, namespace: str) -> int | None:
+    """Bytes of files and outputs that a tenant may keep, by its quota."""
+    try:
+        record = await store.get(Key(TENANT.name, "", namespace))
+    except NotFound:
+        return None
+    return Quota.model_validate(record.obj["spec"].get("quota") or {}).storage_bytes
 
 
 def console_key(folder: Path) -> str:

@@ -35,6 +35,9 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             cpus=spec.cpus,
             memory_bytes=parse_bytes(spec.memory) if spec.memory else None,
             isolation=spec.isolation,
+            network=spec.network,
+            max_log_bytes=parse_bytes(spec.max_log),
+            max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),
         )
@@ -131,7 +134,7 @@ class Drivers:
     def expose(self, site: Site, where: ExposedIn, allowed: Callable[[], None]) -> NodeExposure:
         """What shows a site's nodes in a Kubernetes cluster."""
         from isthmus.engines.kubernetes.exposing import KubernetesExposure  # need not be loaded without Kubernetes
-        from isthmus.engines.kubernetes.pipelining import Pipeline
+        from isthmus.engines.kubernetes.lease_writes import LeaseWrites
         from isthmus.kubernetes import kubeconfigs
         from isthmus.kubernetes.client import KubernetesClient
 
@@ -139,7 +142,7 @@ class Drivers:
         spec = site.spec.kubernetes or KubernetesSite()
         return KubernetesExposure(
             KubernetesClient(access, EXPOSURE_SECONDS),
-            Pipeline(access.url, access.context, access.headers, EXPOSURE_SECONDS),
+            LeaseWrites(access.url, access.context, access.headers, EXPOSURE_SECONDS),
             site.name,
             site.identity,
             heartbeat_seconds=parse_duration(spec.heartbeat_interval),

@@ -15,7 +15,7 @@ from isthmus.errors import AlreadyExists, StoreUnavailable
 from isthmus.kubernetes.answers import STORE
 from isthmus.kubernetes.client import APPLY, KubernetesClient
 from isthmus.kubernetes.kubeconfigs import Access
-from isthmus.resources.crds import MANAGED_BY, NEWEST, OLDEST, custom_kinds
+from isthmus.resources.schemas.crds import MANAGED_BY, NEWEST, OLDEST, custom_kinds
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.tokens import new_secret
 from isthmus.store.kubernetes.shaping import path_of

@@ -26,6 +26,7 @@ PATIENCE = 30.0
 """Seconds a new connection may stay silent, and that a request may take to say what it wants."""
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request before its body: the parser itself would keep any number, of anybody."""
+_WITHOUT_BODY = (b"GET", b"HEAD", b"DELETE")
 SMALL, FEW = 64 * 1024, 8
 """Bytes and number of pieces that may wait for each other, until the next turn of the loop."""
 REFUSAL = (
@@ -193,10 +194,21 @@ class _Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """It has said what it wants."""
+        """It has said what it wants; the clock runs on until its body begins, or there is none."""
         self._in_head = False
-        self._stop_waiting()
+        if self._timer is None and self.parser.get_method() not in _WITHOUT_BODY:
+            self._wait_for_head()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Its body comes; how fast is for whoever reads it."""
+        self._stop_waiting()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """It is here."""
+        self._stop_waiting()
+        super().on_message_complete()
 
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(PATIENCE, self.transport.close)

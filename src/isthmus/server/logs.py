@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from isthmus.engines.base import Engine, Stream
-from isthmus.errors import NotFound
-from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.engines.base import LogReader, ReadingEngine, Stream
+from isthmus.errors import NotFound, SiteUnavailable
+from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import SITE
 from isthmus.resources.sites import Site
@@ -16,37 +16,37 @@ from .drivers import Drivers
 
 
 class EngineLogs:
-    """Reads logs through the engines: the leader's open ones, or on other replicas its own."""
+    """Reads logs through the engines that are open here, or on other replicas through readers that change nothing."""
 
-    def __init__(self, store: Store, engines: EngineRoom, drivers: Drivers) -> None:
+    def __init__(self, store: Store, engines: EngineRegistry, drivers: Drivers) -> None:
         self._store, self._engines, self._drivers = store, engines, drivers
-        self._own: dict[str, Engine] = {}
+        self._own: dict[str, LogReader] = {}
         self._opening = asyncio.Lock()
 
     async def read(self, job: Job, attempt: int, stream: Stream, offset: int, size: int) -> bytes:
         """Up to `size` bytes from `offset`."""
-        if (engine := await self._engine(job, attempt)) is None:
+        if (reader := await self._reader(job, attempt)) is None:
             return b""
         try:
-            return await engine.read_log(job.run(attempt), stream, offset, size)
+            return await reader.read_log(job.run(attempt), stream, offset, size)
         except NotFound:
             return b""
 
     async def size(self, job: Job, attempt: int, stream: Stream) -> int:
         """How long it is now."""
-        if (engine := await self._engine(job, attempt)) is None:
+        if (reader := await self._reader(job, attempt)) is None:
             return 0
         try:
-            return await engine.log_size(job.run(attempt), stream)
+            return await reader.log_size(job.run(attempt), stream)
         except NotFound:
             return 0
 
     async def wait(self, job: Job, attempt: int, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
         """Return when there may be more."""
-        if (engine := await self._engine(job, attempt)) is None:
+        if (reader := await self._reader(job, attempt)) is None:
             await asyncio.sleep(min(timeout, 0.1))
         else:
-            await engine.wait_log(job.run(attempt), stream, offset, timeout)
+            await reader.wait_log(job.run(attempt), stream, offset, timeout)
 
     async def output(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
         """Part of the output, for who looks for reported values in it."""
@@ -54,34 +54,36 @@ class EngineLogs:
 
     async def samples(self, job: Job, attempt: int, offset: int, size: int) -> bytes:
         """Part of the journal."""
-        if (engine := await self._engine(job, attempt)) is None:
+        if (reader := await self._reader(job, attempt)) is None:
             return b""
         try:
-            return await engine.read_samples(f"{job.uid}.{attempt}", offset, size)
+            return await reader.read_samples(job.run(attempt), offset, size)
         except NotFound:
             return b""
 
     async def close(self) -> None:
         """Close the engines opened for reading."""
-        for engine in self._own.values():
-            await engine.close()
+        for reader in self._own.values():
+            await reader.close()
         self._own.clear()
 
-    async def _engine(self, job: Job, attempt: int) -> Engine | None:
-        """The engine that has (or will have) the run; None before the job has a site."""
+    async def _reader(self, job: Job, attempt: int) -> LogReader | None:
+        """Who reads the run's log; None before the job has a site."""
         site = job.status.site
         if attempt != job.status.attempt:
             site = next((past.site for past in job.status.tries or () if past.attempt == attempt), None)
         if site is None:
             return None
-        return self._engines.find(site) or self._own.get(site) or await self._open(site)
+        return self._engines.reader(site) or self._own.get(site) or await self._open(site)
 
-    async def _open(self, name: str) -> Engine:
+    async def _open(self, name: str) -> LogReader:
+        """Open a site to read only: the control plane that leads works there, and nobody else."""
         async with self._opening:
-            if engine := self._own.get(name):
-                return engine
+            if reader := self._own.get(name):
+                return reader
             record = await self._store.get(Key(SITE.name, "", name))
             engine = await self._drivers.make(Site.model_validate(record.obj))
-            await engine.open()
-            self._own[name] = engine
-            return engine
+            if not isinstance(engine, ReadingEngine):
+                raise SiteUnavailable(f"the logs of site {name} cannot be read")
+            self._own[name] = await engine.open_to_read()
+            return self._own[name]

@@ -18,6 +18,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from isthmus._kit.crashpoints import reach
+from isthmus._kit.tasks import Supervised
 from isthmus.api.app import create_app
 from isthmus.api.context import Context
 from isthmus.client.kubeconfigs import Access, write_access
@@ -35,16 +37,18 @@ from isthmus.config import ServerSettings
 from isthmus.console import Console
 from isthmus.errors import Misconfigured
 from isthmus.identity.authenticating import Authenticator
-from isthmus.reconcilers.engine_room import EngineRoom
+from isthmus.metrics import count_task_failure
+from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, Sole
+from isthmus.runtime.managing import LONGEST_PAUSE
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
 from isthmus.store.moving import check_complete
-from isthmus.store.opening import open_store, spaces_of
+from isthmus.store.opening import open_lease_store, open_store, several_may_open, spaces_of
 from isthmus.telemetry.collecting import Telemetry
 
 from . import certificates
-from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects
+from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects, storage_limit
 from .certificates import Identity
 from .control_plane import ControlPlane
 from .drivers import Drivers
@@ -52,6 +56,7 @@ from .files import write_private
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
+from .watchdog import Watchdog
 
 MANY_FILES = 65_536
 
@@ -110,9 +115,9 @@ async def _serve(
     url, secure_url = _urls(settings, listener)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
     shared = await files_folder(store, settings)
-    blobs = DirectoryBlobs(shared)
+    blobs = DirectoryBlobs(shared, partial(storage_limit, store))
     await blobs.open()
-    engines, drivers = EngineRoom(), Drivers(settings)
+    engines, drivers = EngineRegistry(), Drivers(settings)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
@@ -142,7 +147,10 @@ async def _serve(
     )
     plain = settings.insecure or _is_loopback(settings.host)
     server = Listener(config, identity.context, plain=plain, stopping=app.close)
-    leadership = Leadership() if settings.store else Sole()
+    several = several_may_open(settings.store)
+    leadership = Leadership() if several else Sole()
+    watchdog = Watchdog()
+    watchdog.start()
 
     async def lead() -> None:
         plane = ControlPlane(
@@ -158,14 +166,22 @@ async def _serve(
         )
         await plane.run()
 
-    election = LeaderElection(store, settings.identity, LeaderSettings(), leadership)
-    control = asyncio.create_task(election.run(lead) if settings.store else lead(), name="control")
+    election = LeaderElection(
+        store,
+        settings.identity,
+        LeaderSettings(),
+        leadership,
+        open_lease_store=partial(open_lease_store, settings.store or ""),
+    )
+    work = partial(election.run, lead) if several else lead
+    control = Supervised("control plane", work, failed=count_task_failure, longest_pause=LONGEST_PAUSE)
+    control.start()
     try:
-        await _listen(server, listener, control, lambda: _announce(settings, instance, ready))
+        await _listen(server, listener, lambda: _announce(settings, instance, ready))
     finally:
-        control.cancel()
-        await asyncio.gather(control, return_exceptions=True)
-        if settings.store:
+        watchdog.close()
+        await control.stop()
+        if several:
             await election.resign()
         await console.close()
         await telemetry.close()
@@ -174,19 +190,13 @@ async def _serve(
         settings.instance.unlink(missing_ok=True)
 
 
-async def _listen(
-    server: uvicorn.Server, listener: socket.socket, control: asyncio.Task[None], announce: Callable[[], None]
-) -> None:
+async def _listen(server: uvicorn.Server, listener: socket.socket, announce: Callable[[], None]) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers a flag, not an event
         await asyncio.sleep(0.005)
     if server.started:
         announce()
-    await asyncio.wait({serving, control}, return_when=asyncio.FIRST_COMPLETED)
-    server.should_exit = True
     await serving
-    if control.done() and not control.cancelled():
-        control.result()  # reconciling broke down: say so instead of serving a platform that does nothing
 
 
 def _announce(settings: ServerSettings, instance: Instance, ready: Callable[[Instance], None]) -> None:

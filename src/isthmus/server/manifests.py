@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.resources.crds import MANAGED_BY, OLDEST, custom_kinds, custom_resources
 from isthmus.resources.meta import GROUP
+from isthmus.resources.schemas.crds import MANAGED_BY, OLDEST, custom_kinds, custom_resources
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 
 Object = dict[str, Any]

@@ -14,11 +14,11 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus.errors import Conflict, NotFound
-from isthmus.reconcilers.job_index import JobIndex
-from isthmus.reconcilers.planning import answer, planned
-from isthmus.reconcilers.profiling import points_of
-from isthmus.reconcilers.sites import capabilities
-from isthmus.reconcilers.surveying import Ground, Surveyor, site_view, tariff_of
+from isthmus.reconcilers.jobs.job_index import JobIndex
+from isthmus.reconcilers.placement.planning import answer, planned
+from isthmus.reconcilers.placement.profiling import points_of
+from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view, tariff_of
+from isthmus.reconcilers.sites.reconciler import capabilities
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, PROFILE, SITE, TENANT, Kind

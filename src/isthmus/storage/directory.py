@@ -19,8 +19,9 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -29,12 +30,17 @@ from pydantic import ValidationError
 from isthmus.errors import Invalid, NotFound, StoreUnavailable, TooLarge
 from isthmus.resources.trees import Tree, digest_of
 
+from .quotas import LimitOf, StorageQuotas, unlimited
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_TREE_BYTES = 256 * 2**20
 """Of the document of one tree: 200,000 files with long paths fit."""
 _BATCH = 2**20
+_SMALL_TREE = 2**20
+_PIECE = 2**16
+_NOTHING = memoryview(bytes(_PIECE))
 _INCOMING = ".incoming"
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{2})([0-9a-f]{62})")
@@ -44,9 +50,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class DirectoryBlobs:
     """Contents by digest, in a folder of this machine that only its owner reads."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, limit_of: LimitOf = unlimited) -> None:
         self._root = root
         self._incoming = root / _INCOMING
+        self._quotas = StorageQuotas(limit_of)
 
     async def open(self) -> None:
         """Make the folder, and remove what writers that died left behind."""
@@ -59,19 +66,35 @@ class DirectoryBlobs:
 
     async def put(self, namespace: str, digest: str, chunks: AsyncIterator[bytes]) -> int:
         """Keep a content, if it is what the digest says; its size."""
+        home = self._home(namespace)
         place = self._place(namespace, digest)
+        await self._quotas.check(namespace, home, 1)
+        return await self._put(namespace, digest, place, chunks, partial(self._quotas.check, namespace, home))
+
+    async def _put(
+        self,
+        namespace: str,
+        digest: str,
+        place: Path,
+        chunks: AsyncIterator[bytes],
+        check: Callable[[int], Awaitable[None]],
+    ) -> int:
         incoming: _Incoming | None = None
         batch = bytearray()
         try:
             async for chunk in chunks:
                 batch += chunk
                 if len(batch) >= _BATCH:
+                    await check(len(batch) + (incoming.size if incoming else 0))
                     incoming = incoming or _Incoming(self._incoming)
                     await _in_thread(incoming.write, bytes(batch))
                     batch.clear()
+            await check(len(batch) + (incoming.size if incoming else 0))
             incoming = incoming or _Incoming(self._incoming)
             # The last batch and all that follows it are one trip to a thread: small files are one trip in all.
-            return await _in_thread(incoming.finish, bytes(batch), lambda found: _checked(found, digest, place))
+            size = await _in_thread(incoming.finish, bytes(batch), lambda found: _checked(found, digest, place))
+            self._quotas.added(namespace, size)
+            return size
         finally:
             if incoming is not None:
                 incoming.discard()
@@ -79,9 +102,14 @@ class DirectoryBlobs:
     async def put_file(self, namespace: str, source: Path | int) -> tuple[str, int]:
         """Keep a copy of a file; its digest and size. A link, device or pipe in its place is refused."""
         self._place(namespace, digest_of(b""))
+        info = os.fstat(source) if isinstance(source, int) else None
+        taken = min(info.st_size, info.st_blocks * 512) if info else 0
+        await self._quotas.check(namespace, self._home(namespace), taken)
         incoming = _Incoming(self._incoming)
         try:
-            return await _in_thread(self._copy, namespace, source, incoming)
+            found = await _in_thread(self._copy, namespace, source, incoming)
+            self._quotas.added(namespace, taken or found[1])
+            return found
         finally:
             incoming.discard()
 
@@ -98,7 +126,10 @@ class DirectoryBlobs:
         if len(document) > MAX_TREE_BYTES:
             raise TooLarge(f"the tree has a document of more than {MAX_TREE_BYTES} bytes; send fewer files")
         digest = digest_of(document)
-        await self.put(namespace, digest, _once(document))
+        if len(document) > _SMALL_TREE:
+            await self._quotas.check(namespace, self._home(namespace), len(document))
+        # A small one is always kept: a job must be able to end, and say that nothing of it was kept.
+        await self._put(namespace, digest, self._place(namespace, digest), _once(document), _any_size)
         return digest
 
     async def get_tree(self, namespace: str, digest: str) -> Tree:
@@ -108,11 +139,14 @@ class DirectoryBlobs:
     async def drop(self, namespace: str) -> None:
         """Remove everything of a tenant: out of sight at once, then for good."""
         await _in_thread(self._remove, self._home(namespace))
+        self._quotas.removed(namespace)
 
     async def sweep(self, namespace: str, kept: AbstractSet[str], older_than: float) -> int:
         """Remove contents that nobody keeps and nobody used for so many seconds; how many."""
         home = self._home(namespace) / "sha256"
-        return await _in_thread(_sweep, home, self._incoming, kept, time.time() - older_than)
+        removed = await _in_thread(_sweep, home, self._incoming, kept, time.time() - older_than)
+        self._quotas.removed(namespace)
+        return removed
 
     def _home(self, namespace: str) -> Path:
         if not _NAMESPACE.fullmatch(namespace):
@@ -219,14 +253,21 @@ class _Incoming:
         if self._descriptor < 0:
             self._create()
         self._hasher.update(data)
-        self.size += len(data)
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        for start in range(0, len(data), _PIECE):
+            piece = view[start : start + _PIECE]
+            if len(piece) == _PIECE and piece == _NOTHING:  # stays a hole: a sparse file claims any size
+                self.size += _PIECE
+                os.lseek(self._descriptor, self.size, os.SEEK_SET)
+                continue
+            self.size += len(piece)
+            while piece:
+                piece = piece[os.write(self._descriptor, piece) :]
 
     def _settle(self, place: Path) -> None:
         if self._path is None or _touch(place, self._folder):
             return
+        os.ftruncate(self._descriptor, self.size)  # a hole at the end is not there by itself
         os.fsync(self._descriptor)
         _make_folders(place.parent, self._folder.parent)
         self._path.rename(place)
@@ -348,6 +389,10 @@ def _read_tree(path: Path, digest: str) -> Tree:
         return Tree.model_validate_json(path.read_bytes())
     except ValidationError:
         raise Invalid(f"{digest} is not a tree; name the digest that storing the tree answered with") from None
+
+
+async def _any_size(size: int) -> None:
+    del size
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

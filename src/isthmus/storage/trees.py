@@ -5,9 +5,11 @@ Both have the shape of `engines.base.FileSource` and `FileSink` without importin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from isthmus._kit.links import escaping
 from isthmus.errors import Invalid
 from isthmus.resources.trees import Tree, TreeFile, check_link, check_path
 from isthmus.resources.validation import parse
@@ -47,6 +49,8 @@ class TreeSink:
         self._blobs = blobs
         self._namespace = namespace
         self._files: dict[str, TreeFile] = {}
+        self.left_out: list[str] = []
+        """A sentence for each link that was left out in the end, because it leads out through others."""
 
     async def add(self, path: str, source: Path | int, mode: int) -> None:
         """Keep a copy of one regular file under a relative path; the same path again replaces it."""
@@ -66,6 +70,10 @@ class TreeSink:
 
     async def finish(self) -> tuple[str, int, int]:
         """Keep the tree; its digest, how many files it has and their size together."""
+        links = {file.path: file.link for file in self._files.values() if file.link is not None}
+        for path in sorted(await asyncio.to_thread(escaping, links)):
+            del self._files[path]
+            self.left_out.append(f"{path} was not kept: through other links it leads outside the job's folder.")
         files = [file.model_dump(by_alias=True) for file in self._files.values()]
         tree = parse(Tree, {"files": files}, "the tree of outputs")
         return await self._blobs.put_tree(self._namespace, tree), len(tree.files), tree.total_bytes

@@ -24,10 +24,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import orjson
 
+from isthmus.errors import NotFound
 from isthmus.resources.kinds import Kind
 from isthmus.resources.selectors import EVERYTHING, Selector
 from isthmus.resources.tenants import Tenant
@@ -44,6 +45,11 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
+
+
+def missing(key: Key, more: str = "") -> NotFound:
+    """The error that says which object is not there."""
+    return NotFound(f"{key} does not exist{more}", kind=key.kind, namespace=key.namespace, name=key.name)
 
 
 @dataclass(frozen=True)
@@ -203,8 +209,11 @@ class Store(Protocol):
         """Delete, if it still is the object meant; the last version, or the one marked for deletion."""
         ...
 
-    async def list(self, query: Query, *, limit: int | None = None, continue_: str | None = None) -> Page:
-        """The objects that match."""
+    async def list(
+        self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
+    ) -> Page:
+        """The objects that match. A page ends after `limit` objects, or after the object with which it has more than
+        `most_bytes`; then `continue_` leads on."""
         ...
 
     def watch(
@@ -219,4 +228,13 @@ class Store(Protocol):
 
     async def version(self) -> int:
         """The version of the latest change."""
+        ...
+
+
+@runtime_checkable
+class BoundedStore(Protocol):
+    """A store on a disk of this machine, which may be full."""
+
+    def problem(self) -> str:
+        """Why new objects are refused at present; empty if they are not."""
         ...

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import orjson
 
 from isthmus._kit.ids import new_uid
-from isthmus.errors import AlreadyExists, Cause, Conflict, Invalid, NotFound
+from isthmus.errors import AlreadyExists, Cause, Conflict, Invalid
 from isthmus.resources.kinds import KINDS, Kind
 
 from . import ownership
-from .base import EventType, Key, Object, Part, Propagation, Record
+from .base import EventType, Key, Object, Part, Propagation, Record, missing
 from .entries import Entry, Selectable, encode_object, selectable
 
 # What callers may send and the store decides, and what Kubernetes clients send and nobody keeps.
@@ -177,7 +177,7 @@ class Ledger:
     def _update(self, op: Update) -> Record:
         old = self.find(op.key)
         if old is None:
-            raise NotFound(f"{op.key} does not exist; it may have been deleted meanwhile")
+            raise missing(op.key, "; it may have been deleted meanwhile")
         sent = op.obj["metadata"]
         _require_same(old, sent.get("uid"), sent.get("resourceVersion"))
         was = old.obj
@@ -201,7 +201,7 @@ class Ledger:
         old = self.find(op.key)
         kind = KINDS.get(op.key.kind)
         if old is None or kind is None:
-            raise NotFound(f"{op.key} does not exist; it may have been deleted already")
+            raise missing(op.key, "; it may have been deleted already")
         _require_same(old, op.uid, op.version)
         return ownership.delete(self, kind, op.key, old, op.propagation)
 

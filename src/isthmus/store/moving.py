@@ -1,11 +1,12 @@
 """Moving all objects from one store to another: out as plain objects, and in again, as often as it takes.
 
 **Out.** Every object with its status, owners before what they own, and a last document that says how many there were:
-a file that was cut short is recognised. Left out are events, which are news and not state, the lease of the leader,
-and tokens unless asked for, because whoever has their hashes could try to guess.
+a file that was cut short is recognised. Left out are kinds that are not `exported` (events, which are news and not
+state), the lease of the leader, and credentials unless asked for: whoever has the hashes of tokens could try to guess.
 
 **In.** A store gives every object a new uid. What was known by the old one is kept: engines know jobs and sites by
-`status.identity`, and references to owners and to jobs depended on are changed to the new uids. Each object is marked
+the `identity` that the kind declares, and references by uid (owners, and what the kind `refers` to) are changed to the
+new uids. Each object is marked
 with the uid it came with, so that an import that was broken off can be repeated: what is there already and carries the
 mark is left alone, and only what was half done is finished. An object of the same name without the mark is
 somebody else's; it is reported, and never touched.
@@ -21,7 +22,8 @@ from typing import Any
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus.errors import AlreadyExists, Invalid, IsthmusError, Misconfigured, NotFound
-from isthmus.resources.kinds import DEVICE_CLASS, JOB, KINDS, LEASE, SITE, TENANT, TOKEN, Kind
+from isthmus.resources.kinds import KINDS, LEASE, Kind, owners_first
+from isthmus.resources.paths import replaced_at, values_at
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.validation import validate
 
@@ -32,10 +34,11 @@ SUMMARY = "ExportSummary"
 CAME_AS = "isthmus.dev/came-as"
 """The mark: the uid that an object had where it came from."""
 _FRESH = timedelta(seconds=30)
-ORDER = (TENANT, DEVICE_CLASS, SITE, TOKEN, JOB, LEASE)
 LEADER = Key(LEASE.name, SYSTEM_NAMESPACE, "leader")
 IMPORTING = Key(LEASE.name, SYSTEM_NAMESPACE, "importing")
 """There while an import is under way or was broken off. No control plane may act on half of the truth."""
+SESSIONS = "console-session-"
+"""How the leases of the console's sessions begin."""
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "annotations", "finalizers",
          "ownerReferences")  # fmt: skip
 
@@ -43,15 +46,19 @@ _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "
 async def export_objects(store: Store, *, tokens: bool = False) -> AsyncIterator[Object]:
     """All objects in an order in which they can be made again, then the summary."""
     count = 0
-    for kind in ORDER:
-        if kind is TOKEN and not tokens:
+    for kind in owners_first():
+        if not kind.exported or (kind.credential and not tokens):
             continue
-        namespace = SYSTEM_NAMESPACE if kind is LEASE else None
-        page = await store.list(Query(kind, namespace))
-        for record in _owners_first(record for record in page.records if record.key not in (LEADER, IMPORTING)):
+        page = await store.list(Query(kind, kind.only_in or None))
+        for record in _owners_first(kind, (r for r in page.records if not _passing(r.key))):
             count += 1
             yield _outward(record.obj)
     yield {"apiVersion": "isthmus.dev/v1", "kind": SUMMARY, "objects": count, "tokens": tokens}
+
+
+def _passing(key: Key) -> bool:
+    """What belongs to those who are at work just now: who leads, who imports, who is signed in to the console."""
+    return key in (LEADER, IMPORTING) or (key.kind == LEASE.name and key.name.startswith(SESSIONS))
 
 
 async def check_complete(store: Store) -> None:
@@ -115,17 +122,30 @@ class Importer:
         return self.report
 
     async def _take_all(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        for obj in objects:
-            kind = KINDS.get(str(obj.get("kind")))
-            if kind is None or kind not in ORDER:
-                raise Invalid(f"{obj.get('kind')!r} is no kind that can be imported; is this an export of Isthmus?")
-            key = key_of(kind, obj)
-            try:
-                await self._take(kind, key, obj)
-            except IsthmusError as error:
-                if error.transient:
-                    raise
-                self.report.refused.append((key, error.message))
+        """Each after those whose uid it carries: anything may own anything, whatever the order of the kinds."""
+        waiting = [(_kind_of(obj), obj) for obj in objects]
+        coming = {str(obj["metadata"].get("uid")) for _, obj in waiting}
+        while waiting:
+            later = []
+            for kind, obj in waiting:
+                uid = str(obj["metadata"].get("uid"))
+                if any(other in coming and other != uid for other in _uids_in(kind, obj)):
+                    later.append((kind, obj))
+                else:
+                    await self._try_to_take(kind, obj)
+                    coming.discard(uid)
+            if len(later) == len(waiting):
+                coming = set()  # a circle: taken as they come
+            waiting = later
+
+    async def _try_to_take(self, kind: Kind, obj: Mapping[str, Any]) -> None:
+        key = key_of(kind, obj)
+        try:
+            await self._take(kind, key, obj)
+        except IsthmusError as error:
+            if error.transient:
+                raise
+            self.report.refused.append((key, error.message))
 
     async def _take(self, kind: Kind, key: Key, obj: Mapping[str, Any]) -> None:
         uid = str(obj["metadata"].get("uid") or "")
@@ -161,15 +181,32 @@ class Importer:
             meta["ownerReferences"] = [
                 {**owner, "uid": self._uids.get(owner["uid"], owner["uid"])} for owner in meta["ownerReferences"]
             ]
-        new = validate(kind, {**obj, "metadata": meta}) if kind is not LEASE else {**obj, "metadata": meta}
-        if kind in (JOB, SITE):
-            status = new["status"] = dict(new.get("status") or {})
-            status.setdefault("identity", uid)
-            if "dependencies" in status:
-                status["dependencies"] = [
-                    {**other, "uid": self._uids.get(other["uid"], other["uid"])} for other in status["dependencies"]
-                ]
-        return new
+        new: Object = {**obj, "metadata": meta}
+        if kind.custom:
+            new = validate(kind, new)
+        for reference in kind.refers:
+            if reference.by_uid:
+                new = replaced_at(new, reference.path, lambda old: self._uids.get(old, old))
+        return _identified(new, kind.identity, uid) if kind.identity else new
+
+
+def _identified(obj: Object, path: str, uid: str) -> Object:
+    """The object with the uid that it is known by elsewhere, unless it came from yet another place before."""
+    part, name = path.split(".")
+    return {**obj, part: {name: uid, **(obj.get(part) or {})}}
+
+
+def _kind_of(obj: Mapping[str, Any]) -> Kind:
+    kind = KINDS.get(str(obj.get("kind")))
+    if kind is None or not kind.exported:
+        raise Invalid(f"{obj.get('kind')!r} is no kind that can be imported; is this an export of Isthmus?")
+    return kind
+
+
+def _uids_in(kind: Kind, obj: Mapping[str, Any]) -> list[Any]:
+    """The uids of others that an object carries."""
+    paths = ["metadata.ownerReferences[].uid", *(reference.path for reference in kind.refers if reference.by_uid)]
+    return [uid for path in paths for uid in values_at(obj, path)]
 
 
 def _initial(kind: Kind, obj: Object) -> Any:
@@ -181,7 +218,7 @@ def _outward(obj: Mapping[str, Any]) -> Object:
     return {**obj, "metadata": meta}
 
 
-def _owners_first(records: Iterable[Record]) -> list[Record]:
+def _owners_first(kind: Kind, records: Iterable[Record]) -> list[Record]:
     """Owners before what they own, else in the order of keys. Circles are cut anywhere."""
     waiting = {record.uid: record for record in records}
     found: list[Record] = []
@@ -192,9 +229,7 @@ def _owners_first(records: Iterable[Record]) -> list[Record]:
             if record is None:
                 path.pop()
                 continue
-            owners = [o["uid"] for o in record.obj["metadata"].get("ownerReferences") or ()]
-            owners += [o["uid"] for o in (record.obj.get("status") or {}).get("dependencies") or ()]
-            above = next((uid for uid in owners if uid in waiting and uid not in path), None)
+            above = next((uid for uid in _uids_in(kind, record.obj) if uid in waiting and uid not in path), None)
             if above is not None:
                 path.append(above)
             else:

@@ -44,6 +44,10 @@ class StoreSettings:
     """Seconds to leave between two rounds of waking, per watcher woken. At rest a change is told at once; under
     load 200 watchers are woken every 4 ms instead of for every change, which leaves the processor to the work."""
 
+    piece_bytes: int = 32 * 2**20
+    """Bytes of objects read from the database at once, about. Whatever was accepted must be read again, however much it
+    is; databases bound the length of one value, and memory the rest."""
+
     lock_wait: float = 5.0
     """Seconds a write waits for another program that holds the database locked."""
 
@@ -55,6 +59,10 @@ class StoreSettings:
 
     schema: str = "isthmus"
     """The schema that holds the tables (PostgreSQL), so that a database can be shared."""
+
+    following: bool = True
+    """Whether changes are followed, so that the store can be watched. One that serves a few reads and writes, such as
+    those of a lease, does without (PostgreSQL, Kubernetes)."""
 
     poll_interval: float = 1.0
     """Seconds between looks for changes of other replicas when no notification came (PostgreSQL)."""

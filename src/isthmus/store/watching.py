@@ -28,6 +28,7 @@ from isthmus.resources.selectors import Selector
 
 from .base import Change, EventType, Page, Query, Record
 from .entries import Entry
+from .former_tenants import FormerTenants, tenants_of
 from .settings import StoreSettings
 
 _CHUNK = 500
@@ -38,15 +39,21 @@ class Past(Protocol):
     """Where a hub finds what it does not hold itself."""
 
     async def present(self, query: Query) -> Page:
-        """All objects that match, at one version."""
+        """All objects that match, at one version; or a page with `continue_`, if they have more than
+        `settings.buffer_bytes`."""
         ...
 
     async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
-        """The first entries of the kind in that range of versions; raises Expired when some are gone."""
+        """The first entries of the kind in that range of versions: all, or `limit`, or as many as make up
+        `settings.piece_bytes`; raises Expired when some are gone."""
         ...
 
     async def version(self) -> int:
         """The version of the latest committed change."""
+        ...
+
+    async def tenant_removed(self, name: str, after: int) -> bool:
+        """Whether a tenant of this name was removed after a version, as far as the log reaches."""
         ...
 
 
@@ -68,7 +75,7 @@ _Place = tuple[str, str | None]
 class Hub:
     """All watchers, and the latest entries."""
 
-    def __init__(self, past: Past, settings: StoreSettings) -> None:
+    def __init__(self, past: Past, settings: StoreSettings, former: FormerTenants | None = None) -> None:
         self.version = 0
         """The latest version that was published."""
         self.past = past
@@ -78,6 +85,7 @@ class Hub:
         self._recent_bytes = 0
         self._kept_after = 0
         self._touched: dict[str, int] = {}
+        self.former = former or FormerTenants()
         self._awake: set[Watch] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_until = 0.0
@@ -93,6 +101,7 @@ class Hub:
             self._remember(entry)
             self.version = entry.record.version
             self._touched[key.kind] = self.version
+            self.former.note(entry)
             for place in ((key.kind, None), (key.kind, key.namespace)):
                 for group in list(self._groups.get(place, {}).values()):
                     change = entry.seen(group.labels, group.fields)
@@ -296,6 +305,8 @@ class Watch:
         hub = self._hub
         if self._since is None:
             page = await hub.past.present(self.query)
+            if page.continue_ is not None:
+                raise Expired("there is too much to begin a watch with; list in pages, then watch from that version")
             self._floor = page.version
             # What waits already may be older than what was listed.
             self._buffer = deque(waiting for waiting in self._buffer if waiting[0].version > page.version)
@@ -306,16 +317,27 @@ class Watch:
         if self._since > known and self._since > (real := await hub.past.version()):
             raise Expired(f"version {self._since} is in the future (the latest is {real}); list again")
         recent = hub.recent(self._since) if self._since <= known else []
+        await self._check_tenant(logged=recent is None)
         if recent is not None:
             self._backlog.extend(self._seen(recent))
             return
         self._replayed, self._replay_until = self._since, known
         await self._replay()
 
+    async def _check_tenant(self, *, logged: bool) -> None:
+        """Refuse the past of a former tenant (`former_tenants`). What is not in memory is asked of the log."""
+        hub, since = self._hub, self._since or 0
+        for name in tenants_of(self.query):
+            if hub.former.removed_after(name, since) or (logged and await hub.past.tenant_removed(name, since)):
+                raise Expired(f"tenant {name!r} was removed after version {since}, and its past with it; list again")
+
     async def _replay(self) -> None:
         """Read the next entries of the past from the log."""
         entries = await self._hub.past.past(self.query, self._replayed, self._replay_until, _CHUNK)
-        self._replayed = entries[-1].version if len(entries) == _CHUNK else self._replay_until
+        cut = (
+            len(entries) == _CHUNK or sum(len(entry.record.data) for entry in entries) >= self._hub.settings.piece_bytes
+        )
+        self._replayed = entries[-1].version if cut else self._replay_until
         self._backlog.extend(self._seen(entries))
 
     def _seen(self, entries: Iterable[Entry]) -> Iterable[Change]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from isthmus._kit.clock import parse_timestamp
+from isthmus._kit.locks import KeyedLocks
 from isthmus.errors import NotFound
 from isthmus.resources.jobs import Job
 from isthmus.resources.states import JobPhase
@@ -58,7 +59,7 @@ class Telemetry:
     def __init__(self, path: Path, source: Source, now: Callable[[], float] = time.time) -> None:
         self._path, self._source, self._now = path, source, now
         self._store: SeriesStore | None = None
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = KeyedLocks()
         self._fresh: dict[str, float] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -80,7 +81,7 @@ class Telemetry:
     async def read(self, job: Job, attempt: int, since: str | None = None) -> Found:
         """The points of a run after a cursor, up to date. Raises SiteUnavailable, StoreUnavailable."""
         await self.refresh(job, attempt)
-        return await asyncio.to_thread(self._opened.read, _run_id(job, attempt), since)
+        return await asyncio.to_thread(self._opened.read, job.run(attempt), since)
 
     async def latest(self, job: Job) -> dict[str, tuple[float, float]]:
         """The newest point of each series of a job's present run."""
@@ -94,27 +95,23 @@ class Telemetry:
 
     async def refresh(self, job: Job, attempt: int) -> None:
         """Read what the site has and we have not; at most twice a second, however many ask."""
-        run = _run_id(job, attempt)
+        run = job.run(attempt)
         over = is_over(job, attempt)
-        lock = self._locks.setdefault(run, asyncio.Lock())
-        async with lock:
+        async with self._locks.hold(run):
             if not over and self._now() - self._fresh.get(run, -1e9) < FRESH_SECONDS:
                 return
             progress = await asyncio.to_thread(self._opened.progress, run)
             if progress.over or (job.status.started_at is None and attempt == job.status.attempt):
-                self._forget(run)
+                self._fresh.pop(run, None)
                 return
             await self._bring(job, attempt, progress, over)
-            self._fresh[run] = self._now()
-        if over:
-            self._forget(run)
-
-    def _forget(self, run: str) -> None:
-        self._locks.pop(run, None)
-        self._fresh.pop(run, None)
+            if over:
+                self._fresh.pop(run, None)
+            else:
+                self._fresh[run] = self._now()
 
     async def _bring(self, job: Job, attempt: int, progress: Progress, over: bool) -> None:
-        run, started = _run_id(job, attempt), _started(job, attempt)
+        run, started = job.run(attempt), _started(job, attempt)
         while True:
             full = progress.samples >= MAX_JOURNAL
             data = b"" if full else await self._source.samples(job, attempt, progress.samples, PIECE)
@@ -183,10 +180,6 @@ def _known(names: list[str], report: Report) -> list[str]:
     """The names that there are series of, with new ones as long as there is room."""
     new = [name for name in report if name != STEP and name not in names]
     return [*names, *new][:MAX_NAMES] if new else names
-
-
-def _run_id(job: Job, attempt: int) -> str:
-    return f"{job.uid}.{attempt}"
 
 
 def _started(job: Job, attempt: int) -> float | None:

@@ -194,7 +194,9 @@ class SeriesStore:
 
     def _after(self, since: str | None) -> int | None:
         mark, _, number = (since or "").partition("-")
-        return int(number) if mark == self._mark and number.isdigit() and len(number) < 19 else None
+        return (
+            int(number) if mark == self._mark and number.isascii() and number.isdigit() and len(number) < 19 else None
+        )
 
     def latest(self, run: str) -> dict[str, tuple[float, float]]:
         """The newest point of each series of a run."""

@@ -19,12 +19,14 @@ from datetime import datetime
 from pathlib import Path
 
 from isthmus._kit.clock import utcnow
+from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
     FileSink,
     FileSource,
     Inventory,
+    LogReader,
     Observation,
     Run,
     RunState,
@@ -94,6 +96,8 @@ class FakeMachine:
         self.faults = Faults()
         self.outcome: Callable[[Run], Outcome] = lambda _run: Outcome()
         self.now: Callable[[], datetime] = utcnow
+        self.opened: set[FakeEngine] = set()
+        """The engines that are open."""
         self._listeners: set[_Listener] = set()
         self._followers: dict[str, set[asyncio.Future[None]]] = {}
 
@@ -152,10 +156,6 @@ class FakeMachine:
         """Let a run write."""
         self.runs[run_id].log += data
         self._wake(run_id)
-
-    def write_samples(self, run_id: str, data: bytes) -> None:
-        """Let a run's sampler write into its journal."""
-        self.runs[run_id].samples += data
 
     def vanish(self, run_id: str) -> None:
         """Lose a run without a trace, as an engine that forgets does."""
@@ -226,13 +226,18 @@ class FakeEngine:
     def __init__(self, machine: FakeMachine | None = None, *, queues: bool = False) -> None:
         self.machine = machine or FakeMachine()
         self.capabilities = Capabilities(queues=queues, corrects=True)
+        self.tasks = SupervisedTasks()
 
     async def open(self) -> None:
         """Connect."""
         await self._reach()
+        self.machine.opened.add(self)
+        self.tasks.start("fake-watcher", asyncio.Event().wait)
 
     async def close(self) -> None:
         """Let go. Runs go on."""
+        self.machine.opened.discard(self)
+        await self.tasks.close()
 
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """The machine's capacity."""
@@ -339,6 +344,11 @@ class FakeEngine:
         run = self._known(run_id)
         if len(run.log) <= offset and run.seen.state is not RunState.ENDED:
             await self.machine.follow(run_id, timeout)
+
+    async def open_to_read(self) -> LogReader:
+        """Another view of the machine."""
+        await self._reach()
+        return FakeEngine(self.machine)
 
     async def _reach(self) -> None:
         faults = self.machine.faults

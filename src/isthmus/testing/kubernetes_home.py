@@ -10,8 +10,8 @@ from isthmus.errors import AlreadyExists, NotFound, StoreUnavailable
 from isthmus.kubernetes import kubeconfigs
 from isthmus.kubernetes.answers import STORE
 from isthmus.kubernetes.client import MERGE, KubernetesClient
-from isthmus.resources.crds import custom_kinds, custom_resources
 from isthmus.resources.kinds import EVENT, LEASE, Kind
+from isthmus.resources.schemas.crds import custom_kinds, custom_resources
 from isthmus.store.base import Key, Query
 from isthmus.store.kubernetes.listing import list_all
 from isthmus.store.kubernetes.shaping import path_of

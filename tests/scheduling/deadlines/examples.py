@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
+from isthmus.scheduling.deadlines.drafting import Candidate, conclude, drafted
 from isthmus.scheduling.deadlines.models import (
     Job,
     JobState,
     MachineType,
     Objective,
     Overheads,
-    Placement,
     Profile,
     Snapshot,
 )
-from isthmus.scheduling.deadlines.ordering import by_arrival, shared
 
 ONE = MachineType("one", "a", 1, 1.0, 100)
 TWO = MachineType("two", "a", 2, 2.0, 180)
@@ -89,7 +90,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 def running(waiting: Snapshot) -> Snapshot:
     """The snapshot after some of its jobs were placed."""
-    plan = shared(by_arrival, waiting)
+    plan = conclude(waiting, *drafted(_by_arrival, waiting))
     states = tuple(
         JobState(state.job, state.remaining, plan.placements.get(state.job.name), 10.0 if index % 3 == 0 else 0.0)
         for index, state in enumerate(waiting.jobs)
@@ -101,4 +102,11 @@ def running(waiting: Snapshot) -> Snapshot:
     )
 
 
-__all__ = ["CATALOGUE", "FOUR", "HOUR", "ONE", "TWO", "Placement", "job", "profile", "running", "snapshot", "snapshots"]
+def _by_arrival(candidate: Candidate) -> tuple[float, str]:
+    return candidate.state.job.submitted, candidate.state.job.name
+
+
+def restartable(snapshot: Snapshot) -> Snapshot:
+    """The same with jobs that may all be stopped, as the known methods assume."""
+    jobs = tuple(replace(s, job=replace(s.job, restartable=True)) for s in snapshot.jobs)
+    return replace(snapshot, jobs=jobs)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.cli.bench.tables import read_prices, read_profiles, shipped
-from isthmus.scheduling.deadlines.generating import Scenario, generate
+from benchmarks.scheduling.generating import Scenario, generate
+from benchmarks.scheduling.ordering import greedy
+from benchmarks.scheduling.tables import read_prices, read_profiles, shipped
 from isthmus.scheduling.deadlines.models import JobState, Overheads, Snapshot
 from isthmus.scheduling.deadlines.optimising import expected_cost, optimise
-from isthmus.scheduling.deadlines.ordering import greedy
 
 from .examples import running
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -183,3 +185,33 @@ def test_no_device_is_given_twice_and_the_plan_is_never_worse_than_greedy(situat
     for uid, seat in made.seats.items():
         assert seat.bid.way in next(t for t in situation.tasks if t.uid == uid).ways
     assert plan_deadlines(situation) == made
+
+
+def busy(seed: int) -> Situation:
+    """Sixteen jobs, more than there is room for."""
+    chance = Random(seed)
+    devices = {"a": ("slow", 4, 1.0), "b": ("fast", 4, 6.0), "c": ("slow", 2, 0.8)}
+    sites = {
+        name: site(0, (chance.uniform(100, 9000), kind, 1), **{kind: most}) for name, (kind, most, _) in devices.items()
+    }
+    tasks = []
+    for number in range(16):
+        whole = chance.uniform(2000, 20_000)
+        ways = [
+            way(
+                name, kind, count, whole / (4 if kind == "fast" else 1) / count ** chance.uniform(0.3, 0.9), price=price
+            )
+            for name, (kind, most, price) in devices.items()
+            for count in range(1, most + 1)
+        ]
+        fastest = min(found.seconds for found in ways)
+        deadline = chance.uniform(fastest, 3 * fastest)
+        tasks.append(task(f"t{number:02}", *ways, deadline=deadline, weight=chance.uniform(0.003, 0.015)))
+    return Situation(0, sites, tuple(tasks))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_proposal_never_makes_a_plan_worse(seed: int) -> None:
+    situation = busy(seed)
+    proposed = replace(situation, proposals=(proposal(situation),))
+    assert plan_deadlines(proposed).total <= plan_deadlines(situation).total + 1e-9

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.api.targets import View
+from isthmus.api.resources.targets import View
 from isthmus.resources.kinds import Kind
 from isthmus.resources.meta import ObjectMeta
-from isthmus.resources.schemas import (
+from isthmus.resources.schemas.documents import (
     API_VERSION_TEXT,
     GROUP_VERSION_KIND,
     INT_OR_STRING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from isthmus.api.targets import VIEWS, View
+from isthmus.api.resources.targets import View, all_views
 from isthmus.resources.kinds import Kind
 
 
@@ -81,7 +81,7 @@ DELETING = (
 
 def operations(group: str | None = None, version: str = "v1") -> Iterator[Operation]:
     """Everything of one group and version, or of all."""
-    for (found_group, found_version), views in VIEWS.items():
+    for (found_group, found_version), views in all_views().items():
         if group is None or (found_group, found_version) == (group, version):
             for view in views.values():
                 yield from _of_view(view)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from isthmus.api.targets import VIEWS
+from isthmus.api.resources.targets import all_views
 from isthmus.resources.kinds import Kind
 from isthmus.resources.meta import NAME_PATTERN
-from isthmus.resources.schemas import Schema
+from isthmus.resources.schemas.documents import Schema
 
 from .answers import READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
 from .operations import Operation, Parameter, operations
@@ -41,7 +41,7 @@ def operations_of_kinds() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def list_schemas() -> dict[str, Schema]:
     """What lists look like."""
     found: dict[str, Schema] = {}
-    for views in VIEWS.values():
+    for views in all_views().values():
         for view in views.values():
             kind = view.kind
             found[kind.list_kind] = {

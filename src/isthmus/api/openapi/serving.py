@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from isthmus.api.resources.targets import all_views
 from isthmus.api.responses import JSON
-from isthmus.api.targets import VIEWS
+from isthmus.resources.kinds import derived
 
 from . import protobuf, version2, version3, whole
 
@@ -41,30 +41,30 @@ def _document(data: bytes, media_type: str = JSON) -> Document:
     return Document(data, media_type, hashlib.sha256(data).hexdigest().upper())
 
 
-@cache
+@derived
 def whole_document() -> Document:
     """Everything, for people and their tools."""
     return _document(orjson.dumps(whole.document()))
 
 
-@cache
+@derived
 def swagger(binary: bool) -> Document:
     """Version 2, as JSON or as protobuf."""
     document = version2.document()
     return _document(protobuf.encode(document), protobuf.CONTENT_TYPE) if binary else _document(orjson.dumps(document))
 
 
-@cache
+@derived
 def of_group(group: str, version: str) -> Document:
     """Version 3 of one group and version."""
     return _document(orjson.dumps(version3.document(group, version)))
 
 
-@cache
+@derived
 def index() -> Document:
     """Where the documents of version 3 are."""
     paths = {}
-    for group, version in VIEWS:
+    for group, version in all_views():
         path = _path(group, version)
         paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={of_group(group, version).tag}"}
     return _document(orjson.dumps({"paths": paths}))
@@ -78,7 +78,7 @@ def routes(context: Context) -> list[BaseRoute]:
         "/openapi/v2": lambda request: swagger(_wants_protobuf(request)),
         "/openapi/v3": lambda _: index(),
     }
-    for group, version in VIEWS:
+    for group, version in all_views():
         found[f"/openapi/v3/{_path(group, version)}"] = _of_group(group, version)
     return [Route(path, _serve(make), methods=["GET"]) for path, make in found.items()]
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from isthmus.api.files import BASE as FILES
-from isthmus.api.outputs import BASE as OUTPUTS
-from isthmus.api.plans import BASE as PLANS
-from isthmus.api.targets import VIEWS
-from isthmus.api.telemetry import BASE as TENANT
-from isthmus.api.telemetry import EVERYWHERE
+from isthmus.api.resources.targets import all_views
+from isthmus.api.runs.finding import RUN, kinds_with_runs, path_of
+from isthmus.api.runs.plans import BASE as PLANS
+from isthmus.api.runs.telemetry import BASE as TENANT
+from isthmus.api.runs.telemetry import EVERYWHERE
 from isthmus.resources.jobs import DIGEST_PATTERN
-from isthmus.resources.schemas import Schema
+from isthmus.resources.kinds import JOB, Kind
+from isthmus.resources.schemas.documents import Schema
 
 from .answers import OPEN_ERRORS, READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
 from .operations import NAME, NAMESPACE, Parameter
@@ -20,8 +21,7 @@ from .resources import apart, parameter
 
 Operations = Iterator[tuple[str, str, dict[str, Any]]]
 
-TAGS = {
-    **{view.kind.name: view.kind.description for views in VIEWS.values() for view in views.values()},
+_TAGS = {
     "logs": "The output of jobs, live and resumable.",
     "telemetry": "What is measured of jobs while they run.",
     "files": "Contents by their digest, and trees of them.",
@@ -35,6 +35,12 @@ _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _BYTES: Schema = {"type": "string", "format": "binary"}
 _DIGEST: Schema = {"type": "string", "pattern": DIGEST_PATTERN}
+
+
+def tags() -> dict[str, str]:
+    """What the operations are grouped by: the kinds, and the rest."""
+    kinds = (view.kind for views in all_views().values() for view in views.values())
+    return {**{kind.name: kind.description for kind in kinds}, **_TAGS}
 
 
 def _object(required: tuple[str, ...] = (), **properties: Any) -> Schema:
@@ -193,11 +199,23 @@ def _logs() -> Operations:
         {"type": "string", "description": "Events with `id: attempt:offset` and JSON text; `event: end` at the end."},
         "text/event-stream",
     )
-    base = "/apis/isthmus.dev/v1/namespaces/{namespace}/jobs/{name}/log"
     responses = {"200": answer} | errors(READ_ERRORS)
     follow = Parameter("follow", "go on until the job has ended and everything was sent", "boolean")
-    found = _one("logs", "readJobLog", "Read or follow the output of a job", parameters, responses)
-    yield base, "get", found | apart(follow)
+    for kind, run in _runs():
+        told = f"Read or follow the output of {_a(kind)}"
+        found = _one("logs", f"read{kind.name}Log", told, (*parameters, *run), responses)
+        yield path_of(kind, "log"), "get", found | apart(follow)
+
+
+def _runs() -> Iterator[tuple[Kind, tuple[Parameter, ...]]]:
+    """Every kind that has runs, and how one of them is named."""
+    for kind in kinds_with_runs():
+        named = Parameter(RUN, "name of the job whose run is meant; needed where there is more than one")
+        yield kind, () if kind is JOB else (named,)
+
+
+def _a(kind: Kind) -> str:
+    return f"{'an' if kind.singular[0] in 'aeiou' else 'a'} {kind.singular}"
 
 
 def _telemetry() -> Operations:
@@ -213,10 +231,11 @@ def _telemetry() -> Operations:
         "text/event-stream",
     )
     follow = Parameter("follow", "go on until the run has ended and everything was sent", "boolean")
-    summary = "Read or follow what is measured of a job"
     responses = {"200": found} | errors(READ_ERRORS)
-    told = _one("telemetry", "readJobMetrics", summary, parameters, responses)
-    yield f"{TENANT}/jobs/{{name}}/metrics", "get", told | apart(follow)
+    for kind, run in _runs():
+        summary = f"Read or follow what is measured of {_a(kind)}"
+        told = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
+        yield path_of(kind, "metrics"), "get", told | apart(follow)
     since = Parameter("since", "only points after this time, in seconds since 1970", "number")
     text = {"200": ok("Lines.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     for base, where, name in ((TENANT, (NAMESPACE,), "Tenant"), (EVERYWHERE, (), "Platform")):
@@ -268,11 +287,15 @@ def _outputs() -> Operations:
     answer = ok("The list of files, or the archive.", ref("OutputList"))
     answer["content"] |= content(_BYTES, "application/x-tar")
     listed = {"200": answer} | errors(READ_ERRORS)
-    yield OUTPUTS, "get", _one("outputs", "listOutputs", "List or archive outputs", (*where, archive), listed)
     path = Parameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
-    one = f"{OUTPUTS}/{{path}}"
-    yield one, "get", _one("outputs", "readOutput", "Read one output", (*where, path), _download())
-    yield one, "head", _one("outputs", "headOutput", "Ask for one output", (*where, path), _head())
+    for kind, run in _runs():
+        of, told = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
+        several = (*where, archive, *run)
+        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{told}", several, listed)
+        yield path_of(kind, "outputs"), "get", listing
+        at, one = path_of(kind, "outputs/{path}"), (*where, path, *run)
+        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{told}", one, _download())
+        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{told}", one, _head())
 
 
 def _plans() -> Operations:
@@ -295,7 +318,7 @@ def _reviews() -> Operations:
 
 
 def _discovery() -> Operations:
-    groups = {group for group, _ in VIEWS if group} | {"authorization.k8s.io", "authentication.k8s.io"}
+    groups = {group for group, _ in all_views() if group} | {"authorization.k8s.io", "authentication.k8s.io"}
     paths = ["/api", "/api/v1", "/apis", *(f"/apis/{g}{v}" for g in sorted(groups) for v in ("", "/v1"))]
     for path in paths:
         name = "discover" + "".join(part.capitalize() for part in path.replace(".", "/").split("/"))
@@ -312,7 +335,7 @@ def _server() -> Operations:
     metrics = {"200": ok("Prometheus' text form.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     yield "/metrics", "get", _one("server", "metrics", "What the server measures of itself", (), metrics)
     paths = ["/openapi.json", "/openapi/v2", "/openapi/v3"]
-    paths += [f"/openapi/v3/{'apis/' + group if group else 'api'}/{version}" for group, version in VIEWS]
+    paths += [f"/openapi/v3/{'apis/' + group if group else 'api'}/{version}" for group, version in all_views()]
     for path in paths:
         name = "describe" + "".join(part.capitalize() for part in path.replace(".", "/").split("/"))
         found = {"200": ok("An OpenAPI document.", {"type": "object"}), "304": {"description": "The client has it."}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus import __version__
-from isthmus.api.targets import VIEWS
-from isthmus.resources.schemas import GROUP_VERSION_KIND, group_version_kind
+from isthmus.api.resources.targets import all_views
+from isthmus.resources.schemas.documents import GROUP_VERSION_KIND, group_version_kind
 
 from .definitions import DELETE_OPTIONS, PATCH, STATUS, definitions, long_name, plain
 from .operations import Operation, Parameter, operations
@@ -20,7 +20,7 @@ def document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations():
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
-    views = [view for found in VIEWS.values() for view in found.values()]
+    views = [view for found in all_views().values() for view in found.values()]
     return {
         "swagger": "2.0",
         "info": {"title": "Isthmus", "version": __version__},

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus import __version__
-from isthmus.api.targets import VIEWS
-from isthmus.resources.schemas import GROUP_VERSION_KIND, group_version_kind
+from isthmus.api.resources.targets import all_views
+from isthmus.resources.schemas.documents import GROUP_VERSION_KIND, group_version_kind
 
 from .definitions import DELETE_OPTIONS, PATCH, STATUS, definitions, long_name
 from .operations import Operation, Parameter, operations
@@ -29,7 +29,7 @@ def document(group: str, version: str) -> dict[str, Any]:
         "info": {"title": "Isthmus", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": definitions(list(VIEWS[group, version].values()), REFERENCE),
+            "schemas": definitions(list(all_views()[group, version].values()), REFERENCE),
             "securitySchemes": {"BearerToken": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -10,8 +10,8 @@ from typing import Any
 
 from isthmus import __version__
 from isthmus.api.files import DigestsAsked
-from isthmus.api.targets import VIEWS
-from isthmus.resources.schemas import Schema, component_schemas
+from isthmus.api.resources.targets import all_views
+from isthmus.resources.schemas.documents import Schema, component_schemas
 from isthmus.resources.trees import Tree
 
 from . import resources, surface
@@ -42,7 +42,7 @@ def document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"BearerToken": []}],
-        "tags": [{"name": name, "description": text} for name, text in surface.TAGS.items()],
+        "tags": [{"name": name, "description": text} for name, text in surface.tags().items()],
         "paths": paths,
         "components": {
             "schemas": schemas(),
@@ -56,6 +56,6 @@ def document() -> dict[str, Any]:
 
 def schemas() -> dict[str, Schema]:
     """The models of all kinds, and what is said beside them."""
-    models = [view.kind.model for views in VIEWS.values() for view in views.values() if not view.read_only]
+    models = [view.kind.model for views in all_views().values() for view in views.values() if not view.read_only]
     found = component_schemas([*models, Tree, DigestsAsked], REFERENCE + "{model}")
     return {**found, **resources.list_schemas(), **surface.SCHEMAS}

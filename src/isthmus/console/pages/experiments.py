@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from isthmus.console.calling import in_tenant
-from isthmus.console.charts import bars_of, cell_name, measures_of, scatter_of, spread_of
+from isthmus.console.charts import SIZES, bars_of, cell_name, lacks, measures_of, scatter_of, spread_of
 from isthmus.console.index import ExperimentRow
 from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to
@@ -47,7 +47,7 @@ async def experiment(visit: Visit) -> Response:
     found = await visit.asker.get(in_tenant(namespace, "experiments", name))
     status: dict[str, Any] = found.get("status") or {}
     cells: list[dict[str, Any]] = status.get("cells") or []
-    measures = measures_of(cells)
+    measures, front = measures_of(cells), status.get("front") or []
     objective = (found["spec"].get("objective") or {}).get("value", "")
     wanted = (visit.query.get("measure", ""), objective, f"values.{objective}")
     measure = next((name for name in wanted if name in measures), next(iter(measures), ""))
@@ -61,8 +61,12 @@ async def experiment(visit: Visit) -> Response:
         left_out=max(0, len(cells) - _SHOWN),
         measures=measures,
         measure=measure,
-        bars=bars_of(cells, measure) if measure else None,
-        scatter=scatter_of(cells, status.get("front") or []),
+        bars=[bars_of(cells, measure, size) for size in SIZES] if measure else [],
+        scatters=[drawn for size in SIZES if (drawn := scatter_of(cells, front, size))],
+        checked=any(cell.get("correct") is not None for cell in cells),
+        exits=any(end != "0" for cell in cells for end in cell.get("exits") or ()),
+        sizes=SIZES,
+        lacks={measure: lacks(status, measure) for measure in ("energy", "cost")},
         cell_name=cell_name,
         spread_of=spread_of,
         may_change=visit.may("patch", "experiments", namespace, name),
@@ -73,7 +77,7 @@ async def change(visit: Visit) -> Response:
     """Cancel it, or let it wait."""
     await visit.form()
     namespace, name = _named(visit)
-    intent = {"cancel": "Cancel", "hold": "Hold", "release": "Run"}.get(visit.request.path_params["deed"])
+    intent = {"cancel": "Cancel", "hold": "Hold", "release": "Run"}.get(visit.request.path_params["action"])
     if intent is None:
         raise HTTPException(404, "an experiment can be cancelled, held and released")
     await visit.asker.patch(in_tenant(namespace, "experiments", name), {"spec": {"intent": intent}})
@@ -87,5 +91,5 @@ def _named(visit: Visit) -> tuple[str, str]:
 PAGES = (
     ("GET", "/experiments", experiments),
     ("GET", "/experiments/{namespace}/{name}", experiment),
-    ("POST", "/experiments/{namespace}/{name}/{deed}", change),
+    ("POST", "/experiments/{namespace}/{name}/{action}", change),
 )

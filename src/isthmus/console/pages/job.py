@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
+from isthmus._kit.reasons import Reasons, read_reasons
 from isthmus.console.calling import in_tenant
+from isthmus.console.index import what_runs
 from isthmus.console.manifests import copied
 from isthmus.console.rendering import HEADERS, render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.errors import NotFound
+from isthmus.resources.jobs import ARRAY_LABEL
 from isthmus.resources.states import JobPhase
 
 _SHOWN_FILES = 500
 _SHOWN_EVENTS = 100
+_SHOWN_ELEMENTS = 500
+_WAITING = (JobPhase.PENDING, JobPhase.QUEUED, JobPhase.PLACED)
+_MERGED = (("stdout", "Log", "Output of the job"),)
+_SEPARATE = (
+    ("stdout", "Standard output", "Output of the job"),
+    ("stderr", "Standard error", "Standard error of the job"),
+)
+"""The streams that are shown: name in the API, title, and what a screen reader says."""
 PREVIEW_BYTES = 512 * 1024
 _PICTURES = {
     ".png": "image/png",
@@ -48,12 +60,19 @@ async def job(visit: Visit) -> Response:
     if found["spec"].get("array"):
         elements = await _elements(visit, namespace, name)
     status = found.get("status") or {}
+    phase = JobPhase(status.get("phase") or "Pending")
+    message = status.get("message") or ""
     return render(
         visit,
         "job.html",
         job=found,
         status=status,
-        over=JobPhase(status.get("phase", "Pending")).terminal,
+        over=phase.terminal,
+        why=read_reasons(message) if phase in _WAITING else Reasons(message),
+        why_there=read_reasons(status.get("siteMessage") or ""),
+        what=what_runs(found["spec"]),
+        outputs_of=_SEPARATE if found["spec"].get("streams") == "Separate" else _MERGED,
+        part_of=_part_of(found),
         events=events,
         files=files.get("files", [])[:_SHOWN_FILES],
         file_count=len(files.get("files", [])),
@@ -64,6 +83,14 @@ async def job(visit: Visit) -> Response:
     )
 
 
+def _part_of(job: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The array or the experiment that made it: the section it is in, and its name."""
+    for owner in job["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") in ("Job", "Experiment"):
+            return ("jobs" if owner["kind"] == "Job" else "experiments"), str(owner["name"])
+    return None
+
+
 async def _events(visit: Visit, namespace: str, name: str) -> list[dict[str, Any]]:
     query = f"fieldSelector=involvedObject.kind=Job,involvedObject.name={name}"
     listed = await visit.asker.get(f"/api/v1/namespaces/{namespace}/events", query)
@@ -72,17 +99,16 @@ async def _events(visit: Visit, namespace: str, name: str) -> list[dict[str, Any
 
 
 async def _elements(visit: Visit, namespace: str, name: str) -> list[dict[str, Any]]:
-    query = f"labelSelector=isthmus.dev/array={name[:63]}&limit={_SHOWN_FILES}"
+    query = f"labelSelector={ARRAY_LABEL}={name[:63].rstrip('-.')}&limit={_SHOWN_ELEMENTS}"
     listed = await visit.asker.get(in_tenant(namespace, "jobs"), query)
-    found: list[dict[str, Any]] = sorted(listed["items"], key=lambda item: len(item["metadata"]["name"]))
-    return found
+    return sorted(listed["items"], key=lambda item: (len(item["metadata"]["name"]), item["metadata"]["name"]))
 
 
 async def change(visit: Visit) -> Response:
     """Cancel, hold or release it."""
     await visit.form()
     namespace, name = _named(visit)
-    intent = {"cancel": "Cancel", "hold": "Hold", "release": "Run"}.get(visit.request.path_params["deed"])
+    intent = {"cancel": "Cancel", "hold": "Hold", "release": "Run"}.get(visit.request.path_params["action"])
     if intent is None:
         raise HTTPException(404, "a job can be cancelled, held and released")
     await visit.asker.patch(in_tenant(namespace, "jobs", name), {"spec": {"intent": intent}})
@@ -144,5 +170,5 @@ PAGES = (
     ("GET", "/jobs/{namespace}/{name}/files/{path:path}", view),
     ("POST", "/jobs/{namespace}/{name}/again", again),
     ("POST", "/jobs/{namespace}/{name}/delete", delete),
-    ("POST", "/jobs/{namespace}/{name}/{deed}", change),
+    ("POST", "/jobs/{namespace}/{name}/{action}", change),
 )

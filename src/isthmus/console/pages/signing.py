@@ -11,6 +11,7 @@ from isthmus.console.rendering import HEADERS, page
 from isthmus.console.sessions import Sessions
 from isthmus.console.visits import BASE, Visit, back_to, local_path
 from isthmus.errors import Forbidden, Unauthenticated
+from isthmus.identity.callers import Caller
 from isthmus.resources.tokens import PREFIX
 
 
@@ -37,18 +38,24 @@ async def sign_in(visit: Visit) -> Response:
         return _form(visit, error.message, 403)
     token = fields.get("token", "").strip()
     try:
-        visit.parts.context.authenticator.authenticate(b"Bearer " + token.encode("latin-1", "replace"))
+        caller = _caller(visit, token)
     except Unauthenticated:
+        client = visit.request.client
+        await visit.parts.context.slowing.failed(client.host if client else "", "")
         hint = "it is unknown, expired or revoked" if token.startswith(PREFIX) else f"it should begin with {PREFIX}"
         return _form(visit, f"This token does not sign anybody in: {hint}.", 422)
-    return _signed_in(visit, token, local_path(fields.get("next", "")))
+    return await _signed_in(visit, token, caller, local_path(fields.get("next", "")))
+
+
+def _caller(visit: Visit, token: str) -> Caller:
+    return visit.parts.context.authenticator.authenticate(b"Bearer " + token.encode("latin-1", "replace"))
 
 
 async def sign_out(visit: Visit) -> Response:
-    """End the session in this browser."""
+    """End the session."""
     await visit.form()
     answer = back_to(f"{BASE}/sign-in")
-    visit.sign_out(answer)
+    await visit.sign_out(answer)
     return answer
 
 
@@ -74,7 +81,7 @@ async def enter(visit: Visit) -> Response:
     if token is None:
         return _form(visit, "This link was used or is older than ten minutes; make a new one: isthmus console", 422)
     try:
-        caller = visit.parts.context.authenticator.authenticate(b"Bearer " + token.encode())
+        caller = _caller(visit, token)
     except Unauthenticated:
         return _form(visit, "The token behind this link is expired or revoked.", 422)
     word = visit.stranger or secrets.token_urlsafe(18)
@@ -90,12 +97,12 @@ async def use_ticket(visit: Visit) -> Response:
     token = visit.parts.sessions.ticket(fields.get("ticket", ""), use=True)
     if token is None:
         return _form(visit, "This link was used or is older than ten minutes; make a new one: isthmus console", 422)
-    return _signed_in(visit, token, f"{BASE}/")
+    return await _signed_in(visit, token, _caller(visit, token), f"{BASE}/")
 
 
-def _signed_in(visit: Visit, token: str, path: str) -> Response:
+async def _signed_in(visit: Visit, token: str, caller: Caller, path: str) -> Response:
     answer = back_to(path)
-    visit.sign_in(answer, token)
+    await visit.sign_in(answer, token, caller)
     return answer
 
 

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from isthmus.api.requests import require
 from isthmus.api.streams import EVENT_STREAM, Stream
-from isthmus.console.calling import Asker, in_tenant
+from isthmus.console.calling import in_tenant
 from isthmus.console.live import Topic
 from isthmus.console.visits import Visit
 from isthmus.errors import Invalid
@@ -20,13 +20,14 @@ _MOST_TOPICS = 16
 class Forwarded(Response):
     """An answer that the API gives."""
 
-    def __init__(self, asker: Asker, path: str, query: bytes | None = None) -> None:
+    def __init__(self, visit: Visit, path: str, query: bytes | None = None) -> None:
         self.background = None
-        self._asker, self._path, self._query = asker, path, query
+        self._visit, self._path, self._query = visit, path, query
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let it answer."""
-        await self._asker.forward(scope, receive, send, self._path, self._query)
+        """Let it answer, until the session ends."""
+        until = self._visit.parts.records.while_it_goes_on(self._visit.session.word, receive)
+        await self._visit.asker.forward(scope, until, send, self._path, self._query)
 
 
 class _Live(Stream):
@@ -35,12 +36,13 @@ class _Live(Stream):
     def __init__(self, visit: Visit, topics: tuple[Topic, ...]) -> None:
         live = visit.parts.live.events(topics, visit.query.get("mark", ""))
         super().__init__(visit.parts.context, visit.caller, live, EVENT_STREAM, {"X-Accel-Buffering": "no"})
-        self._header = visit.session.header
+        self._session, self._records = visit.session, visit.parts.records
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send, until the browser or the token leaves."""
+        """Send, until the browser leaves, or its session or token ends."""
         headers = [pair for pair in scope["headers"] if pair[0] != b"authorization"]
-        await super().__call__({**scope, "headers": [*headers, (b"authorization", self._header)]}, receive, send)
+        asked = {**scope, "headers": [*headers, (b"authorization", self._session.header)]}
+        await super().__call__(asked, self._records.while_it_goes_on(self._session.word, receive), send)
 
 
 async def live(visit: Visit) -> Response:
@@ -67,22 +69,22 @@ def _topic(visit: Visit, text: str) -> Topic:
 
 async def log(visit: Visit) -> Response:
     """A job's output, as the API sends it: text, or events that can be resumed."""
-    return Forwarded(visit.asker, _job(visit.request, "log"))
+    return Forwarded(visit, _job(visit.request, "log"))
 
 
 async def metrics(visit: Visit) -> Response:
     """What a job uses while it runs."""
-    return Forwarded(visit.asker, _job(visit.request, "metrics"))
+    return Forwarded(visit, _job(visit.request, "metrics"))
 
 
 async def archive(visit: Visit) -> Response:
     """All that a job left."""
-    return Forwarded(visit.asker, _job(visit.request, "outputs"), b"archive=tar")
+    return Forwarded(visit, _job(visit.request, "outputs"), b"archive=tar")
 
 
 async def file(visit: Visit) -> Response:
     """One file that a job left, as a download."""
-    return Forwarded(visit.asker, _job(visit.request, "outputs", visit.request.path_params["path"]), b"")
+    return Forwarded(visit, _job(visit.request, "outputs", visit.request.path_params["path"]), b"")
 
 
 def _job(request: Request, *rest: str) -> str:

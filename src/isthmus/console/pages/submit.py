@@ -1,55 +1,61 @@
-"""Submit: a form that shows the manifest it makes, and an editor for the manifest."""
+"""Submit: a form that shows the manifest it makes, and an editor for the manifest.
+
+Both ask the API itself while somebody types (a dry run), so that what they say is what submitting would say.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from isthmus.api.documents import parse_yaml
 from isthmus.console.calling import GROUP, in_tenant
-from isthmus.console.manifests import at_fields, copied, from_form
+from isthmus.console.index import Wanted
+from isthmus.console.manifests import at_fields, copied, from_form, lines_of, to_form
 from isthmus.console.rendering import HEADERS, as_yaml, render
 from isthmus.console.visits import BASE, Visit, back_to
+from isthmus.console.work import newest
 from isthmus.errors import Cause, Invalid, IsthmusError, Unauthenticated
+from isthmus.resources.experiments import Goal
+from isthmus.resources.jobs import DependencyCondition, Streams
 from isthmus.resources.kinds import KINDS
 
 EXAMPLE = {
     "spec.script": "#!/bin/sh\necho hello from $(hostname)\n",
     "spec.resources.cpus": "1",
 }
-EXPERIMENT = """\
-apiVersion: isthmus.dev/v1
-kind: Experiment
-metadata:
-  generateName: compare-
-spec:
-  template:
-    script: |
-      #!/usr/bin/env python3
-      import json, os
-      total = sum(n * n for n in range(int(os.environ["PARAM_size"])))
-      print("isthmus:", json.dumps({"total": total}))
-  matrix:
-    devices: [cpu]
-  parameters:
-    - name: size
-      values: [100000, 1000000]
-  repetitions: 3
-"""
+EXPERIMENT = {
+    "kind": "Experiment",
+    "spec.script": (
+        "#!/usr/bin/env python3\nimport json, os\n"
+        'total = sum(n * n for n in range(int(os.environ["PARAM_size"])))\n'
+        'print("isthmus:", json.dumps({"total": total}))\n'
+    ),
+    "spec.resources.cpus": "1",
+    "spec.matrix.devices": "cpu",
+    "spec.parameters": "size=100000, 1000000",
+    "spec.repetitions": "3",
+}
+_RECENT = 6
+_LINE = re.compile(r"\bline (\d{1,6})\b")
+_MOST_PROBLEMS = 20
 
 
 async def form(visit: Visit) -> Response:
-    """The empty form, or the manifest of a job to be changed and run again."""
+    """The empty form, or one filled with an object to be changed and submitted again."""
+    experiment = visit.query.get("kind") == "Experiment"
+    mode = "manifest" if visit.query.get("mode") == "manifest" else "form"
     if source := visit.query.get("copy"):
         namespace, _, name = source.partition("/")
-        job = await visit.asker.get(in_tenant(namespace, "jobs", name))
-        return await _page(visit, {}, "manifest", as_yaml(copied(job)))
-    if visit.query.get("kind") == "Experiment":
-        return await _page(visit, {}, "manifest", EXPERIMENT)
-    fields = {**EXAMPLE, **{key: value for key, value in visit.query.items() if key.startswith(("spec.", "metadata."))}}
-    mode = "manifest" if visit.query.get("mode") == "manifest" else "form"
+        found = await visit.asker.get(in_tenant(namespace, "experiments" if experiment else "jobs", name))
+        manifest = copied(found)
+        fields = None if experiment or mode == "manifest" else to_form(manifest)
+        return await _page(visit, fields or {}, "form" if fields else "manifest", as_yaml(manifest))
+    given = {key: value for key, value in visit.query.items() if key.startswith(("spec.", "metadata."))}
+    fields = {**(EXPERIMENT if experiment else EXAMPLE), **given}
     return await _page(visit, fields, mode, as_yaml(from_form(fields)))
 
 
@@ -72,19 +78,38 @@ async def submit(visit: Visit) -> Response:
 
 
 async def manifest(visit: Visit) -> Response:
-    """The manifest that the form makes, and what the API would say to it, without making anything."""
+    """The manifest of the form or the editor, and what the API would say to it, without creating anything."""
     fields = await visit.form()
-    text, problems, rest = "", dict[str, str](), list[str]()
+    text = fields.get("manifest", "").replace("\r\n", "\n")
+    written = fields.get("mode") == "manifest"
+    problems, rest, found = dict[str, str](), list[str](), list[dict[str, Any]]()
     try:
-        made = from_form(fields)
-        text = as_yaml(made)
+        made = await _read(visit, text) if written else from_form(fields)
+        text = text if written else as_yaml(made)
         await _create(visit, made, fields.get("metadata.namespace", ""), dry=True)
     except Unauthenticated:
         raise
     except IsthmusError as error:
-        problems, rest = at_fields(error.causes)
-        rest = rest or ([] if problems else [error.message])
-    return JSONResponse({"manifest": text, "problems": problems, "rest": rest}, 200, HEADERS)
+        if written:
+            found = await asyncio.to_thread(_at_lines, text, error)
+        else:
+            problems, rest = at_fields(error.causes)
+            rest = rest or ([] if problems else [error.message])
+    told = {"manifest": text if not written else "", "problems": problems, "rest": rest, "lines": found}
+    return JSONResponse(told, 200, HEADERS)
+
+
+def _at_lines(text: str, error: IsthmusError) -> list[dict[str, Any]]:
+    """What is wrong with a manifest, and in which line."""
+    causes = list(error.causes[:_MOST_PROBLEMS])
+    if not causes:
+        where = _LINE.search(error.message)
+        return [{"line": int(where[1]) if where else 1, "field": "", "message": error.message}]
+    lines = lines_of(text, [cause.field for cause in causes])
+    return [
+        {"line": line, "field": cause.field, "message": cause.message}
+        for line, cause in zip(lines, causes, strict=True)
+    ]
 
 
 async def _read(visit: Visit, text: str) -> dict[str, Any]:
@@ -119,6 +144,9 @@ async def _page(
         visit.asker.get(f"{GROUP}/tenants"),
     )
     names = [item["metadata"]["name"] for item in tenants["items"]]
+    await visit.parts.live.start()
+    mine = None if visit.tenants is None else frozenset(visit.tenants)
+    recent = await newest(visit.parts.live, Wanted(mine), _RECENT)
     problems, rest = at_fields(error.causes) if error and mode == "form" else ({}, [])
     if error and not problems:
         rest = [error.message]
@@ -134,6 +162,11 @@ async def _page(
         sites=[item["metadata"]["name"] for item in sites["items"]],
         devices=[item["metadata"]["name"] for item in devices["items"]],
         tenants=[name for name in names if visit.may("create", "jobs", name)],
+        recent=recent.rows,
+        experiment=fields.get("kind") == "Experiment",
+        conditions=list(DependencyCondition),
+        streams=list(Streams),
+        goals=list(Goal),
     )
 
 

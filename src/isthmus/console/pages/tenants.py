@@ -78,25 +78,25 @@ async def _tenant(visit: Visit, name: str, error: IsthmusError | None = None, **
 async def change(visit: Visit) -> Response:
     """Members, and whether it is suspended."""
     fields = await visit.form()
-    name, deed = visit.request.path_params["name"], visit.request.path_params["deed"]
+    name, action = visit.request.path_params["name"], visit.request.path_params["action"]
     path = f"{GROUP}/tenants/{name}"
     try:
-        if deed in ("suspend", "resume"):
-            await visit.asker.patch(path, {"spec": {"suspended": deed == "suspend"}})
-        elif deed in ("add-member", "remove-member"):
+        if action in ("suspend", "resume"):
+            await visit.asker.patch(path, {"spec": {"suspended": action == "suspend"}})
+        elif action in ("add-member", "remove-member"):
             found = await visit.asker.get(path)
             user = fields.get("spec.user", "").strip()
             members = [m for m in (found.get("spec") or {}).get("members") or () if m["user"] != user]
-            if deed == "add-member":
+            if action == "add-member":
                 members.append({"user": user, "role": fields.get("spec.role", "member")})
             version = found["metadata"]["resourceVersion"]
             await visit.asker.patch(path, {"metadata": {"resourceVersion": version}, "spec": {"members": members}})
         else:
-            raise Invalid("there is no such deed")
+            raise Invalid("a tenant can be suspended and resumed, and members can be added and removed")
     except Unauthenticated:
         raise
     except IsthmusError as error:
-        return await _tenant(visit, name, error, fields=fields, about=deed)
+        return await _tenant(visit, name, error, fields=fields, about=action)
     return back_to(f"{BASE}/tenants/{name}")
 
 
@@ -148,5 +148,5 @@ PAGES = (
     ("GET", "/tenants/{name}", tenant),
     ("POST", "/tenants/{name}/tokens", make_token),
     ("POST", "/tenants/{name}/tokens/{token}/revoke", revoke),
-    ("POST", "/tenants/{name}/{deed}", change),
+    ("POST", "/tenants/{name}/{action}", change),
 )

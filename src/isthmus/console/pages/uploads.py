@@ -6,8 +6,6 @@ goes by. Nothing passes that does not carry the form's code.
 
 from __future__ import annotations
 
-import asyncio
-
 import orjson
 from starlette.responses import JSONResponse, Response
 
@@ -29,7 +27,8 @@ async def choose(visit: Visit) -> Response:
     visit.check_ours()
     require(visit.caller, "create", "files", visit.request.path_params["namespace"])
     body = await read_body(visit.request, _MAX_PATHS)
-    sent, left_out = await asyncio.to_thread(_sort_out, body)
+    caller = visit.caller.token or visit.caller.user
+    sent, left_out = await visit.parts.context.work.run(caller, _sort_out, body)
     return JSONResponse({"send": sent, "leftOut": left_out}, 200, HEADERS)
 
 
@@ -66,7 +65,7 @@ async def tree(visit: Visit) -> Response:
 
 def _forwarded(visit: Visit, what: str) -> Response:
     visit.check_ours()
-    return Forwarded(visit.asker, in_tenant(visit.request.path_params["namespace"], "files", what))
+    return Forwarded(visit, in_tenant(visit.request.path_params["namespace"], "files", what))
 
 
 PAGES = (

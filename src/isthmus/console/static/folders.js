@@ -1,4 +1,4 @@
-// Files sent along with a job: chosen or dropped, sorted out by the server's rules, hashed here, sent if they are missing
+// Input files of a job: chosen or dropped, sorted out by the server's rules, hashed here, sent if they are missing
 // there. The job then names the tree.
 import { packs, send } from "./packs.js";
 import { sha256 } from "./sha256.js";
@@ -36,7 +36,7 @@ export function startFolders(form, changed) {
     const mine = turn;
     chosen = files;
     if (!files.size) {
-      say.textContent = "There is no file in it.";
+      say.textContent = "It holds no files.";
       return;
     }
     button.disabled = true;
@@ -45,7 +45,7 @@ export function startFolders(form, changed) {
       await bring(mine, files, everything);
     } catch (error) {
       if (mine !== turn) return;
-      say.textContent = `Not sent: ${error.message}`;
+      say.textContent = `Not uploaded: ${error.message}`;
       say.classList.add("bad");
       bar.hidden = true;
     }
@@ -60,14 +60,14 @@ export function startFolders(form, changed) {
     for (const path of paths) {
       if (IGNORE.includes(path.split("/").pop())) ignore[path] = await files.get(path).text();
     }
-    say.textContent = "Looking which files to send…";
+    say.textContent = "Checking which files to upload…";
     const sorted = await ask("POST", "choose", JSON.stringify({ paths, ignore }));
     if (mine !== turn) return;
     const bytes = sorted.send.reduce((sum, path) => sum + files.get(path).size, 0);
     const words = `${count(sorted.send.length, "file")}, ${size(bytes)}`;
     list(details, sorted);
     if (!everything && (sorted.send.length > MOST_FILES || bytes > MOST_BYTES)) {
-      say.textContent = `That is much: ${words}. Leave files out with a .gitignore and choose again, or`;
+      say.textContent = `Large upload: ${words}. Exclude files with a .gitignore and choose again, or`;
       all.hidden = false;
       return;
     }
@@ -95,7 +95,7 @@ export function startFolders(form, changed) {
     let sent = 0;
     for (const part of parts) {
       if (mine !== turn) return;
-      say.textContent = `Sending ${words}…`;
+      say.textContent = `Uploading ${words}…`;
       await ask("POST", "pack", part, (now) => (bar.value = 0.3 + ((sent + now) / total) * 0.7));
       sent += part.size;
     }
@@ -105,7 +105,7 @@ export function startFolders(form, changed) {
     if (mine !== turn) return;
     bar.hidden = true;
     tree.value = kept.tree;
-    say.textContent = `${words} sent along${missing.length < digests.length ? "; what was there already was not sent again" : ""}.`;
+    say.textContent = `${words} uploaded${missing.length < digests.length ? "; files that the server already has were not uploaded again" : ""}.`;
     changed();
   };
 
@@ -148,10 +148,10 @@ function size(bytes) {
 
 function list(details, { send: sent, leftOut }) {
   const shown = (paths) => paths.slice(0, 200).join("\n") + (paths.length > 200 ? `\nand ${paths.length - 200} more` : "");
-  const out = leftOut.length ? `, ${leftOut.length} left out` : "";
+  const out = leftOut.length ? `, ${leftOut.length} excluded` : "";
   details.querySelector("summary").textContent = `${count(sent.length, "file")}${out}`;
   details.querySelector("[data-sent]").textContent = shown(sent);
-  details.querySelector("[data-left-out]").textContent = leftOut.length ? `Left out:\n${shown(leftOut)}` : "";
+  details.querySelector("[data-left-out]").textContent = leftOut.length ? `Excluded:\n${shown(leftOut)}` : "";
   details.hidden = false;
 }
 

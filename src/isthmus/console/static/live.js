@@ -90,22 +90,46 @@ export function say(text) {
   say.timer = setTimeout(() => (toast.hidden = true), 6000);
 }
 
-// Forms that change the page they are on are sent without leaving it.
+// Forms that change the page they are on are sent without leaving it. What cannot be undone is asked for first; the
+// button that has the focus then is the one that changes nothing.
 export function sendQuietly() {
   document.addEventListener("submit", async (event) => {
     const form = event.target;
-    if (form.dataset.ask && !confirm(form.dataset.ask)) {
+    const button = event.submitter;
+    const asked = button?.dataset.ask ? button : form;
+    if (asked.dataset.ask && !("sure" in form.dataset)) {
       event.preventDefault();
+      if (!(await ask(asked.dataset))) return;
+      form.dataset.sure = "";
+      if (button?.isConnected) form.requestSubmit(button);
+      else form.requestSubmit();
       return;
     }
+    delete form.dataset.sure;
     if (!("quiet" in form.dataset)) return;
     event.preventDefault();
-    const body = new URLSearchParams(new FormData(form, event.submitter));
-    if (event.submitter) event.submitter.disabled = true;
-    const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/html" } });
+    const body = new URLSearchParams(new FormData(form, button));
+    if (button) button.disabled = true;
+    const address = button?.hasAttribute("formaction") ? button.formAction : form.action;
+    const answer = await fetch(address, { method: "POST", body, headers: { Accept: "text/html" } });
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (event.submitter) event.submitter.disabled = false;
+    if (button) button.disabled = false;
     if (answer.ok) show(fresh);
     else say(fresh.querySelector("main p:not(.code)")?.textContent || "That did not work.");
+    document.dispatchEvent(new CustomEvent("sent", { detail: { form, ok: answer.ok } }));
+  });
+}
+
+function ask({ ask: title, askText, askYes, askNo }) {
+  const dialog = document.getElementById("ask");
+  if (dialog.open) return Promise.resolve(false);
+  dialog.querySelector("h2").textContent = title;
+  dialog.querySelector("p").textContent = askText || "";
+  dialog.querySelector("[value=no]").textContent = askNo || "No";
+  dialog.querySelector("[value=yes]").textContent = askYes || "Yes";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
   });
 }

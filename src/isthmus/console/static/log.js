@@ -1,40 +1,102 @@
-// The log: followed over server-sent events that resume where they broke, shown as text nodes and nothing else.
+// The log: each stream followed over server-sent events that resume where they broke, shown as text nodes only.
 const KEPT = 20000; // lines on the page; the download has all
 const TAIL = 5000; // lines fetched at first
 const CODES = /\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])/g;
 
+const HIDDEN = 60000; // a page that nobody sees for so long holds no connection
+
 export function startLog() {
   const card = document.getElementById("log");
-  const place = card.querySelector(".log-text");
-  const view = new View(place, place.querySelector("pre"));
   const follow = document.getElementById("follow");
+  const panes = [...card.querySelectorAll("[data-stream]")].map((place) => new Pane(card.dataset.log, place, follow));
+  const views = panes.map((pane) => pane.view);
+  const search = new Search(card.querySelector(".log-search"), views, () => (follow.checked = false));
   const state = document.getElementById("log-state");
-  const search = new Search(card.querySelector(".log-search"), view, () => (follow.checked = false));
-  follow.addEventListener("change", () => follow.checked && view.end());
-  place.addEventListener("wheel", (event) => event.deltaY < 0 && (follow.checked = false), { passive: true });
-  place.addEventListener("scroll", () => view.atEnd() && !search.text && (follow.checked = true), { passive: true });
-  listen(card.dataset.log, (text) => {
-    view.add(text);
-    if (follow.checked) view.end();
-    search.again();
-  }, (words, over) => (state.textContent = words + (over && !place.textContent.trim() ? ", it wrote nothing" : "")));
+  const tell = () => {
+    state.textContent = together(panes);
+    follow.closest("label").hidden = panes.every((pane) => pane.end);
+  };
+  for (const pane of panes) {
+    pane.changed = () => {
+      tell();
+      search.again();
+    };
+    pane.searching = () => Boolean(search.text);
+    pane.open();
+  }
+  follow.addEventListener("change", () => follow.checked && views.forEach((view) => view.end()));
+  document.addEventListener("live", tell);
+  window.addEventListener("pagehide", () => panes.forEach((pane) => pane.close()));
+  let timer = 0;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(() => panes.forEach((pane) => pane.close()), HIDDEN);
+    else panes.forEach((pane) => pane.reopen());
+  });
 }
 
-function listen(address, add, tell) {
-  const stream = new EventSource(`${address}?follow=true&tailLines=${TAIL}`);
-  tell("connecting…");
-  stream.onopen = () => tell("live");
-  stream.onmessage = (event) => {
-    tell("live");
-    add(JSON.parse(event.data));
-  };
-  stream.addEventListener("end", (event) => {
-    stream.close();
-    const { phase, deleted } = JSON.parse(event.data);
-    tell(deleted ? "deleted" : `complete (${phase.toLowerCase()})`, true);
-  });
-  stream.onerror = () => tell(stream.readyState === EventSource.CLOSED ? "not available" : "connection lost; trying again…");
-  window.addEventListener("pagehide", () => stream.close());
+const phase = () => document.querySelector(".head .phase")?.dataset.phase || "";
+
+// "live" only while something can come: a job that waits has no log yet, and one that ended has no more.
+function together(panes) {
+  const problem = panes.find((pane) => pane.problem);
+  if (problem) return problem.problem;
+  const end = panes.find((pane) => pane.end)?.end;
+  if (end && panes.every((pane) => pane.end)) {
+    const empty = panes.every((pane) => pane.view.empty());
+    return (end.deleted ? "deleted" : `complete (${end.phase.toLowerCase()})`) + (empty ? ", no output" : "");
+  }
+  if (["Running", "Finishing", "Cancelling"].includes(phase())) return "live";
+  return ["Pending", "Placed", "Queued", "Held"].includes(phase()) ? "the job has not started" : "";
+}
+
+class Pane {
+  constructor(address, box, follow) {
+    this.address = `${address}?follow=true&tailLines=${TAIL}&stream=${box.dataset.stream}`;
+    this.said = box.querySelector("[data-said]");
+    this.follow = follow;
+    const place = box.querySelector(".log-text");
+    this.view = new View(place, place.querySelector("pre"));
+    this.problem = "";
+    this.end = null;
+    place.addEventListener("wheel", (event) => event.deltaY < 0 && (follow.checked = false), { passive: true });
+    place.addEventListener("scroll", () => this.view.atEnd() && !this.searching() && (follow.checked = true), { passive: true });
+  }
+
+  open() {
+    this.stream = new EventSource(this.address);
+    this.stream.onopen = () => this.tell("");
+    this.stream.onmessage = (event) => {
+      this.view.add(JSON.parse(event.data));
+      if (this.follow.checked) this.view.end();
+      this.tell("");
+    };
+    this.stream.addEventListener("end", (event) => {
+      this.close();
+      this.end = JSON.parse(event.data);
+      this.tell("");
+    });
+    this.stream.onerror = () => {
+      if (this.stream) this.tell(this.stream.readyState === EventSource.CLOSED ? "not available" : "connection lost; trying again…");
+    };
+  }
+
+  close() {
+    this.stream?.close();
+    this.stream = null;
+  }
+
+  reopen() {
+    if (this.stream || this.end) return;
+    this.view.clear();
+    this.open();
+  }
+
+  tell(problem) {
+    this.problem = problem;
+    if (this.said) this.said.textContent = this.end && this.view.empty() ? "empty" : "";
+    this.changed();
+  }
 }
 
 class View {
@@ -42,7 +104,6 @@ class View {
     this.place = place;
     this.pre = pre;
     this.lines = 0;
-    this.cut = 0;
     this.line = null; // the node of a line that has not ended yet
   }
 
@@ -61,6 +122,16 @@ class View {
     this.pre.append(pieces);
     this.lines += whole.length;
     this.trim();
+  }
+
+  empty() {
+    return !this.pre.textContent.trim();
+  }
+
+  clear() {
+    this.pre.replaceChildren();
+    this.lines = 0;
+    this.line = null;
   }
 
   trim() {
@@ -90,8 +161,8 @@ function overwritten(line) {
 }
 
 class Search {
-  constructor(form, view, stop) {
-    this.view = view;
+  constructor(form, views, stop) {
+    this.views = views;
     this.stop = stop;
     this.text = "";
     this.hits = [];
@@ -115,7 +186,7 @@ class Search {
   again() {
     this.hits = [];
     if (this.text) {
-      for (const node of this.view.pre.childNodes) {
+      for (const node of this.views.flatMap((view) => [...view.pre.childNodes])) {
         const words = node.data.toLowerCase();
         for (let at = words.indexOf(this.text); at >= 0 && this.hits.length < 5000; at = words.indexOf(this.text, at + this.text.length)) {
           const range = new Range();
@@ -138,8 +209,9 @@ class Search {
     const hit = this.hits[this.at];
     if (CSS.highlights) CSS.highlights.set("hit", new Highlight(hit));
     const box = hit.getBoundingClientRect();
-    const frame = this.view.place.getBoundingClientRect();
-    this.view.place.scrollTop += box.top - frame.top - frame.height / 3;
+    const { place } = this.views.find((view) => view.pre.contains(hit.startContainer));
+    const frame = place.getBoundingClientRect();
+    place.scrollTop += box.top - frame.top - frame.height / 3;
     this.told.textContent = `${this.at + 1}/${this.hits.length}`;
   }
 }

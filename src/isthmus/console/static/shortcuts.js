@@ -7,7 +7,7 @@ export function startShortcuts() {
   document.querySelector("[data-shortcuts]")?.addEventListener("click", open);
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || list?.open) return;
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (act(event.key, open)) event.preventDefault();
   });
 }

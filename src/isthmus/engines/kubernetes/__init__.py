@@ -7,7 +7,7 @@
 - `pods`, `wrapping`, `parsing` and `inventories` are pure.
 
 Beside the engine, `exposing` shows the nodes of other sites as Nodes of a cluster: `exposed_nodes` decides (pure),
-`heartbeats` renews their Leases, `pipelining` makes that cheap.
+`heartbeats` renews their Leases, `lease_writes` makes that cheap.
 
 **Exactly once.** A pod is created under a name that follows from the run's id; where the name is taken, the pod is
 adopted if it carries our labels, and never touched otherwise. A pod is never started again by anybody: its Job holds a

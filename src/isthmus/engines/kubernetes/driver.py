@@ -10,11 +10,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from isthmus._kit.crashpoints import reach
-from isthmus.engines.base import Capabilities, FileSink, FileSource, Inventory, Observation, Run, Stream
+from isthmus._kit.locks import KeyedLocks
+from isthmus._kit.tasks import SupervisedTasks, Work
+from isthmus.engines.base import Capabilities, FileSink, FileSource, Inventory, LogReader, Observation, Run, Stream
 from isthmus.engines.metering import Power
 from isthmus.engines.news import News
 from isthmus.errors import (
@@ -29,6 +31,7 @@ from isthmus.errors import (
 )
 from isthmus.kubernetes import kubeconfigs
 from isthmus.kubernetes.client import KubernetesClient
+from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass, KubernetesDevice
 from isthmus.resources.sites import Capacity
 
@@ -36,6 +39,7 @@ from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
 from .logs import Logs
 from .parsing import Pod
+from .reading import PodReader
 from .sampling import Sampler
 from .settings import KubernetesSettings
 from .settling import Known, Settler
@@ -51,17 +55,17 @@ _ALIVE = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
 class KubernetesEngine:
     """Runs jobs as pods of a Kubernetes cluster."""
 
-    capabilities = Capabilities(queues=True, images=True, samples=True)
-
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
+        self.capabilities = Capabilities(queues=True, images=True, samples=True, needs_image=settings.image is None)
         self.client = KubernetesClient(_access(settings), settings.request_seconds)
         self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"
         self._selector = f"{pods.SITE}={settings.site}"
         self._known: dict[str, Known] = {}
         self._devices: dict[str, KubernetesDevice] = {}
-        self._logs = Logs(self.client, settings.folder / "logs")
+        self.tasks = SupervisedTasks(failed=count_task_failure)
+        self._logs = Logs(self.client, settings.folder / "logs", self.tasks)
         self._staging = Staging(self.client, settings.folder / "staging", settings.max_output_bytes)
         self._sampler = Sampler(self.client, settings, self._logs, self._running)
         self._settler = Settler(self.client, self._logs, self._sampler, self._pods, self._jobs)
@@ -72,8 +76,7 @@ class KubernetesEngine:
         self._news = News()
         self._forgotten: set[str] = set()
         """Removed by us, and perhaps not yet gone: what is heard of them is no news."""
-        self._submitting: dict[str, asyncio.Lock] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._submitting = KeyedLocks()
 
     async def open(self) -> None:
         """Connect, and find the runs that were started earlier."""
@@ -85,8 +88,10 @@ class KubernetesEngine:
         jobs, _ = await self.client.list_all(self._jobs, self._selector)
         for obj in jobs:
             self._remember(obj)
-        await self._watcher.open()
+        await self._watcher.list()
+        self.tasks.start("kubernetes-watcher", self._watcher.run)
         await self._sampler.open()
+        self.tasks.spawn("kubernetes-sampler", self._sampler.run, of=self._settings.site)
 
     def _remember(self, obj: dict[str, Any]) -> None:
         """A run, by its Job."""
@@ -97,15 +102,14 @@ class KubernetesEngine:
         known = self._known.setdefault(run_id, Known(run_id, self._engine_id(run_id)))
         known.has_job, known.cancelled = True, pods.CANCELLED in notes
         if pods.FINAL in notes:
-            known.final = records.load(notes[pods.FINAL])
+            try:
+                known.final = records.load(notes[pods.FINAL])
+            except (KeyError, TypeError, ValueError) as error:  # somebody changed it: it is found out again
+                log.warning("the end of a run cannot be read", extra={"run": run_id, "error": repr(error)})
 
     async def close(self) -> None:
         """Let go. Runs go on."""
-        await self._watcher.close()
-        await self._sampler.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.tasks.close()
         await self._logs.close()
         self._news.close()
         await self.client.close()
@@ -148,13 +152,8 @@ class KubernetesEngine:
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Create the pod and its Job, or find them if they were created before."""
-        lock = self._submitting.setdefault(run.id, asyncio.Lock())
-        try:
-            async with lock:
-                return await self._submit(run, files)
-        finally:
-            if not lock.locked():
-                self._submitting.pop(run.id, None)
+        async with self._submitting.hold(run.id):
+            return await self._submit(run, files)
 
     async def _submit(self, run: Run, files: FileSource | None) -> Observation:
         known = self._known.get(run.id)
@@ -242,7 +241,7 @@ class KubernetesEngine:
 
     def _lose(self, known: Known) -> None:
         known.gone = True
-        self._start(known, "settle", self._settle(known))
+        self._start("settle", known, lambda: self._settle(known))
 
     def _look(self, known: Known, seen: Pod) -> None:
         """Take over what is new of a pod, and start what is to be done about it."""
@@ -254,16 +253,16 @@ class KubernetesEngine:
             return
         path = f"{self._pods}/{seen.name}"
         if not known.has_job and not seen.barred and known.run_id not in self._submitting:
-            self._start(known, "job", self._make_job(known))  # a control plane died between the two
+            self._start("job", known, lambda: self._complete(known))  # a control plane died between the two
         if known.over:
-            self._start(known, "settle", self._settle(known))
+            self._start("settle", known, lambda: self._settle(known))
         elif seen.main.state == "running":
             self._logs.follow(known.run_id, Stream.STDOUT, path, pods.MAIN, at_once=seen.deleting)
             errors = seen.containers.get(pods.ERRORS)
             if errors is not None and errors.state == "running":
                 self._logs.follow(known.run_id, Stream.STDERR, path, pods.ERRORS, at_once=seen.deleting)
         elif (stage := seen.containers.get(pods.STAGE)) is not None and stage.state == "running":
-            self._start(known, "stage", self._stage(known, path))
+            self._start("stage", known, lambda: self._stage(known, path))
         else:
             self._watch_start(known, seen)
         if before is None or parsing.going_on(before, "") != parsing.going_on(seen, ""):
@@ -277,18 +276,25 @@ class KubernetesEngine:
             return
         known.stuck_since = known.stuck_since or time.monotonic()
         if final or time.monotonic() - known.stuck_since > self._settings.start_seconds:
-            self._start(known, "settle", self._give_up(known, told))
+            self._start("settle", known, lambda: self._give_up(known, told))
 
-    def _start(self, known: Known, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """A task of a run; one of each name at a time."""
-        running = known.tasks.get(name)
-        if running is not None and not running.done():
-            work.close()
+    def _start(self, name: str, known: Known, work: Work) -> None:
+        """A task of a run; one of each name at a time. One that fails is tried again while the run is known."""
+
+        async def wanted() -> None:
+            if self._known.get(known.run_id) is known:
+                await work()
+
+        self.tasks.spawn(f"kubernetes-{name}", wanted, of=known.run_id)
+
+    async def _complete(self, known: Known) -> None:
+        """Make the Job of a run whose pod alone was made."""
+        if known.has_job or known.final is not None:
             return
-        task = asyncio.create_task(_logged(work, known.run_id), name=f"{name}-{known.run_id}")
-        known.tasks[name] = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        try:
+            await self._make_job(known)
+        except EngineRefused as error:
+            log.warning("a run was given up", extra={"run": known.run_id, "error": str(error)})
 
     async def _settle(self, known: Known, failure: str = "") -> None:
         await self._settler.until_settled(known, failure)
@@ -432,6 +438,16 @@ class KubernetesEngine:
         if known.final is None:
             await self._logs.wait(run_id, stream, offset, timeout)
 
+    async def open_to_read(self) -> LogReader:
+        """A reader of the logs of pods."""
+        reader = PodReader(self.client, self._settings)
+        try:
+            await reader.open()
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
+
     def _running(self) -> list[Pod]:
         found = (known.pod for known in self._known.values() if known.final is None and not known.gone)
         return [seen for seen in found if seen is not None and seen.main.state == "running"]
@@ -456,10 +472,3 @@ def _access(settings: KubernetesSettings) -> kubeconfigs.Access:
     if settings.kubeconfig is not None:
         return kubeconfigs.load(settings.kubeconfig, settings.context)
     return kubeconfigs.own(settings.server or kubeconfigs.IN_CLUSTER)
-
-
-async def _logged(work: Coroutine[Any, Any, None], run_id: str) -> None:
-    try:
-        await work
-    except Exception:  # a task of one run must not end unseen
-        log.exception("a task of a run failed", extra={"run": run_id})

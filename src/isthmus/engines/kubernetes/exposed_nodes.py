@@ -162,7 +162,7 @@ def capacity(node: SiteNode, classes: Sequence[DeviceClass]) -> dict[str, str]:
         if count := node.devices.get(known.name, 0):
             resource = known.spec.kubernetes.resource if known.spec.kubernetes else None
             amounts[resource or f"isthmus.dev/{known.name}"] = str(count)
-    for gres, count in node.gres.items():
+    for gres, count in node.engine_resources.items():
         word = gres.replace(":", ".")
         if not any(gres == name or gres.startswith(f"{name}:") for name in named) and _LABEL.search(word):
             amounts[f"gres.isthmus.dev/{word}"] = str(count)

@@ -5,7 +5,7 @@ node-monitor-grace-period (40 s). A kubelet renews every 10 s. Ours are renewed 
 before it matters, and 300 nodes cost twenty small requests in a second. They are spread over the interval, in bundles,
 so that neither side sees a wave.
 
-A renewal is a PUT (see `pipelining`) with the version of our own last write: a Lease that somebody else changed is
+A renewal is a PUT (see `lease_writes`) with the version of our own last write: a Lease that somebody else changed is
 looked at, and left alone if it is not ours. The time in it only grows, whatever our clock does: one that is not newer
 is no heartbeat.
 """
@@ -23,9 +23,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from isthmus._kit.clock import parse_timestamp, utcnow
+from isthmus._kit.tasks import Supervised
 from isthmus.errors import AlreadyExists, IsthmusError, NotFound, SiteUnavailable
+from isthmus.metrics import count_task_failure
 
-from .pipelining import Answer
+from .lease_writes import Answer
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ class Heartbeats:
         self._beats: dict[str, _Beat] = {}
         self._resting = True
         self._listed = False
-        self._task: asyncio.Task[None] | None = None
+        self._task = Supervised("kubernetes-heartbeats", self._run, failed=count_task_failure)
         self.refused: dict[str, str] = {}
         """Nodes whose Lease belongs to somebody else, and a sentence for each."""
 
@@ -126,8 +128,7 @@ class Heartbeats:
             if name not in self._beats:
                 self._beats[name] = _Beat(uid, now)
         self._resting = False
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="heartbeats")
+        self._task.start()
 
     def rest(self) -> None:
         """Renew nothing until told again."""
@@ -135,11 +136,7 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._task.stop()
         await self._writes.close()
 
     async def remove(self, names: Sequence[str]) -> None:
@@ -158,8 +155,6 @@ class Heartbeats:
                     await self._renew_due()
             except IsthmusError as error:
                 log.warning("no heartbeats", extra={"error": str(error)})
-            except Exception:  # every node would seem lost
-                log.exception("heartbeats broke")
             await asyncio.sleep(self._seconds / BUNDLES)
 
     async def _renew_due(self) -> None:

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from isthmus._kit.locks import KeyedLocks
+from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import Stream
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
 from isthmus.kubernetes.client import KubernetesClient
@@ -37,6 +39,8 @@ _GONE = re.compile(
     rb'"[0-9a-f]{64}": not found\n?\Z'
 )
 Key = tuple[str, Stream]
+FOLLOWER = "kubernetes-log"
+"""The task that follows one log."""
 _COPYING: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 """One writer of a copy at a time: a control plane that begins to lead may have opened the site before, to read from."""
 
@@ -44,13 +48,13 @@ _COPYING: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 class Logs:
     """The copies of one site."""
 
-    def __init__(self, client: KubernetesClient, folder: Path) -> None:
-        self._client, self._folder = client, folder
-        self._followers: dict[Key, asyncio.Task[None]] = {}
+    def __init__(self, client: KubernetesClient, folder: Path, tasks: SupervisedTasks) -> None:
+        self._client, self._folder, self._tasks = client, folder, tasks
+        self._followed: set[Key] = set()
         self._grown: dict[Key, asyncio.Event] = {}
         self._read: dict[Key, asyncio.Event] = {}
         """Set where somebody waits for more."""
-        self._fetching: dict[Key, asyncio.Lock] = {}
+        self._fetching = KeyedLocks()
 
     async def open(self) -> None:
         """Make the folder."""
@@ -58,26 +62,23 @@ class Logs:
 
     async def close(self) -> None:
         """End all following, and wake everybody."""
-        for task in self._followers.values():
-            task.cancel()
-        await asyncio.gather(*self._followers.values(), return_exceptions=True)
-        self._followers.clear()
+        for key in list(self._followed):
+            await self._unfollow(key)
         for event in self._grown.values():
             event.set()
 
     def follow(self, run_id: str, stream: Stream, pod: str, container: str, *, at_once: bool = False) -> None:
         """Copy as it is written; once. `at_once`: the pod goes soon, and its log with it."""
         key = run_id, stream
-        if key not in self._followers:
-            self._followers[key] = asyncio.create_task(self._follow(key, pod, container), name=f"log-{run_id}")
+        if key not in self._followed:
+            self._followed.add(key)
+            self._tasks.spawn(FOLLOWER, lambda: self._follow(key, pod, container), of=_name(key))
         if at_once:
             self._read.setdefault(key, asyncio.Event()).set()
 
     async def finish(self, run_id: str, stream: Stream, pod: str, container: str) -> bool:
         """Copy what is missing of a container that ended; False if the end of its log is no longer to be had."""
-        if task := self._followers.pop((run_id, stream), None):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._unfollow((run_id, stream))
         try:
             await self._copy((run_id, stream), pod, container, follow=False)
         except (NotFound, EngineRefused):
@@ -90,7 +91,7 @@ class Logs:
         path = self._path(*key)
         if path.exists():
             return
-        async with self._fetching.setdefault(key, asyncio.Lock()):
+        async with self._fetching.hold(key):
             try:
                 if not path.exists():
                     await self._copy(key, pod, container, follow=False)
@@ -98,8 +99,11 @@ class Logs:
                 path.unlink(missing_ok=True)
                 if not isinstance(error, NotFound | EngineRefused):
                     raise
-            finally:
-                self._fetching.pop(key, None)
+
+    async def _unfollow(self, key: Key) -> None:
+        if key in self._followed:
+            self._followed.discard(key)
+            await self._tasks.stop(FOLLOWER, of=_name(key))
 
     def wake(self, run_id: str) -> None:
         """The run ended: nobody need wait any longer."""
@@ -200,6 +204,10 @@ class Logs:
         """Remove the copies of a run."""
         for stream in Stream:
             await asyncio.to_thread(self._path(run_id, stream).unlink, missing_ok=True)
+
+
+def _name(key: Key) -> str:
+    return f"{key[0]}.{key[1].value}"
 
 
 def _end_of(path: Path) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from isthmus._kit.clock import parse_timestamp
+from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 
 from . import pods
@@ -109,8 +110,8 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         owned=bool(metadata.get("ownerReferences")),
         names=tuple(entry["name"] for entry in spec.get("containers") or ()),
         containers={entry["name"]: _container(entry) for entry in statuses},
-        milli_cpus=int(notes.get(pods.CPUS, "0")),
-        devices={name: int(count) for name, _, count in words if count.isdigit()},
+        milli_cpus=whole(notes.get(pods.CPUS, "")) or 0,
+        devices={name: found for name, _, count in words if (found := whole(count)) is not None},
     )
 
 
@@ -158,7 +159,7 @@ def going_on(seen: Pod | None, engine_id: str) -> Observation:
 
 
 def report(text: str) -> dict[str, str]:
-    """What the wrapper left at the end."""
+    """What the wrapper left at the end. The program can write there too: nothing in it need be true, or make sense."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
@@ -191,7 +192,7 @@ def _why(seen: Pod, told: Mapping[str, str], code: int | None, cancelled: bool) 
     if "late" in told:
         return EndReason.TIME_LIMIT, ""
     if "missing" in told:
-        return EndReason.START_FAILED, f"{told['missing']} was not found in the image, or is not executable"
+        return EndReason.START_FAILED, f"{_shown(told['missing'])} was not found in the image, or is not executable"
     if (main.reason == "OOMKilled" or told.get("oom", "0") != "0") and code != 0:
         return EndReason.OUT_OF_MEMORY, ""
     if seen.reason in ("Evicted", "Preempting", "Preempted") or seen.disrupted in EVICTED:
@@ -226,10 +227,12 @@ def _usage(main: Container, told: Mapping[str, str]) -> RunUsage | None:
 
 
 def _number(told: Mapping[str, str], name: str, unit: float = 1.0) -> float | None:
-    try:
-        return float(told[name]) * unit
-    except (KeyError, ValueError):
-        return None
+    found = decimal(told.get(name, ""))
+    return None if found is None else found * unit
+
+
+def _shown(text: str) -> str:
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:200])
 
 
 def _signal(code: int | None) -> str | None:

@@ -70,19 +70,11 @@ class Sampler:
         self._folder = settings.folder / "samples"
         self._known: dict[str, Sampled] = {}
         self._looked, self._has_metrics, self._denied_until = 0.0, False, 0.0
-        self._task: asyncio.Task[None] | None = None
         self.power: Mapping[str, Power] = {}
 
     async def open(self) -> None:
-        """Begin."""
+        """Make the folder."""
         await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
-        self._task = asyncio.create_task(self._run(), name="kubernetes-sampler")
-
-    async def close(self) -> None:
-        """End."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def read(self, run_id: str, offset: int, size: int) -> bytes:
         """Part of a run's journal."""
@@ -109,7 +101,8 @@ class Sampler:
     def _path(self, run_id: str) -> Path:
         return self._folder / run_id
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Look at what runs use, again and again."""
         while True:
             await asyncio.sleep(self._settings.sample_seconds)
             running = {seen.name: seen for seen in self._running()}
@@ -123,8 +116,6 @@ class Sampler:
                 if is_denied(error):
                     self._denied_until = time.monotonic() + ASK_AGAIN
                 log.info("pods could not be sampled", extra={"error": str(error)})
-            except Exception:  # samples are never worth a run
-                log.exception("what pods use could not be understood")
 
     async def _ask(self, running: Iterable[Pod]) -> list[tuple[str, Seen]]:
         if not self._looked or time.monotonic() - self._looked > ASK_AGAIN:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from isthmus._kit.clock import utcnow
@@ -45,7 +45,6 @@ class Known:
     tidied: bool = False
     stuck_since: float | None = None
     final: Observation | None = None
-    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def observation(self) -> Observation:
         """How it is."""

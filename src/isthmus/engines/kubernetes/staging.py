@@ -18,7 +18,7 @@ from pathlib import Path
 
 from isthmus._kit.quantities import format_bytes
 from isthmus.engines.base import FileSink, FileSource
-from isthmus.engines.collecting import translate
+from isthmus.engines.collecting import matching
 from isthmus.errors import EngineRefused
 from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.trees import check_link
@@ -60,16 +60,15 @@ class Staging:
 
     async def collect(self, pod: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back what matches; a sentence for each match that was not kept."""
-        wanted = [translate(pattern) for pattern in patterns]
         names = await self._names(pod)
-        matching = {name for name in names if any(pattern.fullmatch(name) for pattern in wanted)}
-        if not matching:
+        wanted = set(await asyncio.to_thread(matching, names, patterns))
+        if not wanted:
             return []
-        asked = b"".join(f"./{name}".encode("utf-8", "surrogateescape") + b"\0" for name in sorted(matching))
+        asked = b"".join(f"./{name}".encode("utf-8", "surrogateescape") + b"\0" for name in sorted(wanted))
         with tempfile.TemporaryFile(dir=self._folder) as file:
             await self._receive(pod, asked, file)
             file.seek(0)
-            return await _keep(file, matching, sink)
+            return await _keep(file, wanted, sink)
 
     async def _names(self, pod: str) -> list[str]:
         listed = bytearray()

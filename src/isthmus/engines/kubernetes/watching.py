@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from isthmus.errors import Expired, IsthmusError
 from isthmus.kubernetes.client import KubernetesClient
@@ -39,31 +40,25 @@ class Watcher:
         self._client, self._path, self._selector, self._seconds = client, path, selector, seconds
         self._listed, self._changed = listed, changed
         self._version = ""
-        self._task: asyncio.Task[None] | None = None
         self.synced = False
         """Whether what is known is what the API server says now."""
-
-    async def open(self) -> None:
-        """List once, then watch; raises SiteUnavailable if there is no list."""
-        await self.list()
-        self._task = asyncio.create_task(self._run(), name="kubernetes-watcher")
-
-    async def close(self) -> None:
-        """End."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
 
     async def list(self) -> None:
         """Look at all pods."""
         begun = time.monotonic()
         items, version = await self._client.list_all(self._path, self._selector)
-        found = (parsing.pod(item) for item in items)
+        found = (_understood(item) for item in items)
         self._version = version
         self._listed({seen.name: seen for seen in found if seen is not None}, begun)
         self.synced = True
+
+    async def run(self) -> None:
+        """Follow the pods until cancelled. If anything unforeseen ends it, it begins again with a new list."""
+        try:
+            await self._run()
+        except Exception:
+            self._version, self.synced = "", False
+            raise
 
     async def _run(self) -> None:
         failures = 0
@@ -81,10 +76,6 @@ class Watcher:
                 log.warning("no news of the pods", extra={"error": str(error)})
                 pause = error.retry_after or min(LONGEST_PAUSE, 0.25 * 2.0 ** min(failures, 8))
                 await asyncio.sleep(pause)
-            except Exception:  # nobody would hear of any pod again
-                log.exception("news of the pods could not be understood")
-                self._version, self.synced = "", False
-                await asyncio.sleep(1)
 
     async def _follow(self) -> None:
         watch = self._client.watch(self._path, self._selector, self._version, self._seconds)
@@ -92,5 +83,15 @@ class Watcher:
             async for kind, obj in events:
                 self.synced = True  # an event proves that the watch is heard
                 self._version = obj["metadata"]["resourceVersion"]
-                if kind != "BOOKMARK" and (seen := parsing.pod(obj)) is not None:
+                if kind != "BOOKMARK" and (seen := _understood(obj)) is not None:
                     self._changed(kind, seen)
+
+
+def _understood(obj: Any) -> Pod | None:
+    """A pod; None if it is none of ours, or says what no pod can say: that is the trouble of one run alone."""
+    try:
+        return parsing.pod(obj)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        name = obj.get("metadata", {}).get("name") if isinstance(obj, dict) else None
+        log.warning("a pod could not be understood", extra={"pod": name, "error": repr(error)})
+        return None

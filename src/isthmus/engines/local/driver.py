@@ -19,12 +19,14 @@ from dataclasses import replace
 
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
+from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
     FileSink,
     FileSource,
     Inventory,
+    LogReader,
     Observation,
     Run,
     RunState,
@@ -32,19 +34,20 @@ from isthmus.engines.base import (
 )
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.meters import metering
-from isthmus.errors import EngineRefused, Misconfigured, NotFound, SiteUnavailable
+from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
+from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
 from .following import Follower
-from .isolation import Sandbox, closed_parent, find_sandbox, resolve
+from .isolation import OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
-from .logs import LogWatcher, read_at, size_of
-from .observing import free_work, is_over, look, look_and_settle, settle
+from .observing import free_work, is_over, look, look_and_settle, process_of, settle
 from .processes import open_pidfd
+from .reading import LocalReader
 from .settings import LocalSettings
 from .staging import Contents, Staging, clear_abandoned
 
@@ -67,11 +70,16 @@ class LocalEngine:
         self._classes: dict[str, DeviceClass] = {}
         self._power: dict[str, tuple[float, float]] = {}
         self._cgroups = cgroups.Cgroups()
-        self._sandbox: Sandbox | None = None
-        self._no_sandbox = ""
-        self._logs = LogWatcher()
-        self._follower = Follower(self._layout, self._wake_logs)
-        self._rescanning: asyncio.Task[None] | None = None
+        self._sandboxes = SandboxProbe(
+            self._layout.root,
+            settings.visible,
+            superuser=self._superuser,
+            programs=settings.programs,
+            network=settings.network != "None",
+        )
+        self.tasks = SupervisedTasks(failed=count_task_failure)
+        self._reader = LocalReader(self._layout, self.tasks)
+        self._follower = Follower(self._layout, self._reader.wake)
         self._keeper: Keeper | None = None
 
     async def open(self) -> None:
@@ -79,47 +87,52 @@ class LocalEngine:
         await asyncio.to_thread(self._look_around)
         self._keeper = Keeper(self._layout.root)
         await self._keeper.ensure()
-        self._logs.open()
+        self._reader.open()
         self._follower.rescan(await asyncio.to_thread(self._layout.run_ids))
-        self._rescanning = asyncio.create_task(self._rescan())
+        self.tasks.start("local-rescan", self._rescan)
 
     def _look_around(self) -> None:
         try:
             self._layout.make(0o700)
-            if self._settings.isolation == "None":
-                self._no_sandbox = "the site's settings switch it off"
-            else:
-                self._sandbox, self._no_sandbox = find_sandbox(
-                    self._layout.root, self._settings.visible, superuser=self._superuser
-                )
-            if self._open_path:
-                self._layout.make(0o711)
             clear_abandoned(self._layout)
         except OSError as error:
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: {error}.") from error
-        if self._sandbox is None and self._settings.isolation == "Required":
-            raise Misconfigured(f"Isolation is required, but {self._no_sandbox}. Or set isolation to Preferred.")
-        if self._open_path and (closed := closed_parent(self._layout.root)):
-            raise Misconfigured(
-                f"Jobs of other accounts cannot reach {self._layout.root}, because {closed} is closed to them. "
-                "Install bubblewrap, or choose another folder for the runs."
-            )
+        self._current_sandbox(again=True)
         name = "isthmus-" + hashlib.sha256(os.fsencode(self._layout.root)).hexdigest()[:12]
         self._cgroups = cgroups.detect(name, self._settings.system, superuser=self._superuser)
 
-    @property
-    def _open_path(self) -> bool:
-        return self._superuser and self._sandbox is None
+    def _current_sandbox(self, *, again: bool = False) -> Sandbox | None:
+        """The sandbox for a job that starts now; raises Misconfigured where there must be one. Call it in a thread."""
+        if self._settings.isolation == "None":
+            sandbox, why = None, ""
+        else:
+            sandbox, why = self._sandboxes.find(again=again)
+        if sandbox is None and self._settings.isolation == "Required":
+            raise Misconfigured(f"Isolation is required, but {why}. Or set isolation to Preferred.")
+        if sandbox is None and self._settings.network == "None":
+            raise Misconfigured(f"Jobs shall have no network, which needs the sandbox, but {why or 'it is off'}.")
+        if sandbox is None and self._superuser:
+            if closed := closed_parent(self._layout.root):
+                raise Misconfigured(
+                    f"Jobs of other accounts cannot reach {self._layout.root}, because {closed} is closed to them. "
+                    "Install bubblewrap, or choose another folder for the runs."
+                )
+            self._layout.make(0o711)
+        return sandbox
+
+    def _check_isolation(self, run: Run, sandbox: Sandbox | None, why: str) -> None:
+        """Where nothing keeps tenants apart, only the administrator's own tenant runs, unless the settings say so."""
+        if sandbox is None and self._settings.isolation == "Preferred" and run.namespace != OWN_TENANT:
+            raise EngineRefused(
+                f"This site cannot isolate jobs ({why}), so it runs no jobs of tenants other than {OWN_TENANT}. "
+                "Ask the administrator to install bubblewrap, or to set local.isolation of the site to BestEffort."
+            )
 
     async def close(self) -> None:
         """Let go. Runs go on, and so does the keeper."""
-        if self._rescanning is not None:
-            self._rescanning.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._rescanning
-            self._rescanning = None
+        await self.tasks.close()
         self._follower.close()
-        await self._logs.close()
+        await self._reader.close()
 
     async def stop_keeper(self) -> None:
         """Have the keeper leave, when the platform itself is taken down. Runs go on."""
@@ -143,26 +156,36 @@ class LocalEngine:
         self._power = {c.name: (p.idle_watts, p.busy_watts) for c in classes if (p := c.spec.power) is not None}
         if not os.access(self._layout.runs, os.W_OK | os.X_OK):
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: it is missing or closed.")
+        sandbox = await asyncio.to_thread(self._current_sandbox, again=True)
         counts = {name: len(kind.units) for name, kind in self._kinds.items()}
         node = SiteNode(name=socket.gethostname(), cpus=self._cpus, memory_bytes=self._memory, devices=counts)
         return Inventory(
             version=f"Linux {platform.release()}",
             capacity=Capacity(cpus=self._cpus, memory_bytes=self._memory, devices=counts),
             nodes=(node,),
-            features=self._features(),
+            features=self._features(sandbox),
         )
 
-    def _features(self) -> dict[str, str]:
+    def _features(self, sandbox: Sandbox | None) -> dict[str, str]:
         accounts = "each tenant's own" if self._superuser else "one for all (not started as root)"
-        apart = "tenants are kept apart by accounts only" if self._superuser else "tenants are not kept apart"
         return {
-            "isolation": "bubblewrap" if self._sandbox else f"none: {self._no_sandbox}; {apart}",
+            "isolation": "bubblewrap" if sandbox else self._no_isolation(),
+            "system-calls": "filtered (seccomp)" if sandbox and sandbox.filtered else "not filtered",
+            "network": "none" if self._settings.network == "None" else "the machine's own, loopback included",
             "accounts": accounts,
             "memory-limit": self._cgroups.describe("memory") or "rlimit, for each process",
             "cpu-limit": self._cgroups.describe("cpu") or "none",
             "process-limit": self._cgroups.describe("pids") or "none",
             "energy": "rapl" if any(self._settings.powercap.glob("intel-rapl:*/energy_uj")) else "estimated",
         }
+
+    def _no_isolation(self) -> str:
+        apart = "tenants are kept apart by accounts only" if self._superuser else "tenants are not kept apart"
+        if self._settings.isolation == "None":
+            return f"none: the site's settings switch it off; {apart}"
+        if self._settings.isolation == "Preferred":
+            apart = f"only jobs of the tenant {OWN_TENANT} run"
+        return f"none: {self._sandboxes.known[1]}; {apart}"
 
     def check(self, run: Run) -> None:
         """Refuse what can never work here."""
@@ -181,6 +204,8 @@ class LocalEngine:
             raise EngineRefused(f"The job asks for {asked} of memory; this machine offers {offered}.")
         if self._superuser and run.account.user is None and not run.account.uid:
             raise EngineRefused("Jobs never run as root. Give the tenant an account or uid of its own.")
+        if self._settings.isolation == "Preferred" and not self._sandboxes.stale:
+            self._check_isolation(run, *self._sandboxes.known)
         launching.check_words(run)
         check_devices(run.devices, self._kinds)
 
@@ -207,6 +232,8 @@ class LocalEngine:
     def _prepare(self, run: Run, files: FileSource | None) -> None:
         try:
             self._stage(run, files)
+        except Misconfigured as error:  # the sandbox is gone since the site was looked at; it may come back
+            raise SiteUnavailable(error.message) from error
         except OSError as error:
             if error.errno in _NEVER:
                 raise EngineRefused(
@@ -216,7 +243,10 @@ class LocalEngine:
 
     def _stage(self, run: Run, files: FileSource | None) -> None:
         identity = resolve(run.account, superuser=self._superuser)
-        staging = Staging(self._layout, run.id, identity, superuser=self._superuser, open_path=self._open_path)
+        sandbox = self._current_sandbox()
+        self._check_isolation(run, sandbox, self._sandboxes.known[1])
+        open_path = self._superuser and sandbox is None
+        staging = Staging(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
         folder = self._layout.run(run.id)
         with staging:
             staging.bring(files)
@@ -226,13 +256,14 @@ class LocalEngine:
                     return
                 grant = self._grant(run)
                 identity = replace(identity, groups=grant.groups)
-                home, tmp = launching.homes(folder, self._sandbox)
+                home, tmp = launching.homes(folder, sandbox)
                 env = launching.environment(run, identity, grant, path=self._settings.path, home=home, tmp=tmp)
+                memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
                     run.id,
                     milli_cpus=run.milli_cpus,
-                    memory_bytes=run.memory_bytes,
+                    memory_bytes=memory,
                     max_processes=self._settings.max_processes,
                 )
                 spec = launching.make_spec(
@@ -240,9 +271,12 @@ class LocalEngine:
                     folder,
                     identity,
                     grant,
-                    self._sandbox,
+                    sandbox,
                     cgroup=group.to_json() if group else None,
+                    memory_bytes=memory,
                     limits_memory=self._cgroups.can("memory"),
+                    max_log_bytes=self._settings.max_log_bytes,
+                    max_file_bytes=self._settings.max_file_bytes,
                     superuser=self._superuser,
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
@@ -301,7 +335,8 @@ class LocalEngine:
             # If its supervisor is just starting it holds the lock, and will see the wish when it has started.
             settle(folder, EndReason.CANCELLED)
             return
-        fd = open_pidfd(started.get("pid", 0), started.get("ticks", 0))
+        process = process_of(started)
+        fd = open_pidfd(*process) if process is not None else None
         if fd is not None:
             try:
                 with contextlib.suppress(ProcessLookupError):
@@ -311,11 +346,13 @@ class LocalEngine:
 
     async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back the files that match."""
-        folder = self._known(run_id)
+        folder = self._reader.folder(run_id)
         seen = await self.observe(run_id)
         if seen is None or seen.state is not RunState.ENDED:
             raise EngineRefused(f"Run {run_id} has not ended; its files are collected after the end.")
-        owner = int((read_record(folder.spec) or {}).get("owner", -1))
+        owner = (read_record(folder.spec) or {}).get("owner", -1)
+        if not isinstance(owner, int):
+            raise SiteUnavailable(f"The record of run {run_id} does not say whose it is; it was damaged.")
         try:
             return await collect(folder.work, owner, patterns, sink, self._settings.max_output_bytes)
         except FileNotFoundError:
@@ -355,35 +392,28 @@ class LocalEngine:
 
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a log."""
-        return await asyncio.to_thread(read_at, self._known(run_id).log(stream), offset, size)
+        return await self._reader.read_log(run_id, stream, offset, size)
 
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
         """Part of the journal; empty for a run that was never sampled."""
-        path = self._known(run_id).samples
-        return await asyncio.to_thread(read_at, path, offset, size) if path.exists() else b""
+        return await self._reader.read_samples(run_id, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
-        return size_of(self._known(run_id).log(stream))
+        return await self._reader.log_size(run_id, stream)
 
     async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
         """Wait for a log to grow or the run to end."""
-        folder = self._known(run_id)
-        if not folder.ended.exists():
-            await self._logs.wait(folder.log(stream), offset, timeout)
+        await self._reader.wait_log(run_id, stream, offset, timeout)
 
-    def _wake_logs(self, run_id: str) -> None:
-        for stream in Stream:
-            self._logs.wake(self._layout.run(run_id).log(stream))
+    async def open_to_read(self) -> LogReader:
+        """A reader of the logs that lie here."""
+        reader = LocalReader(self._layout)
+        reader.open()
+        return reader
 
     def _folder(self, run_id: str) -> RunFolder | None:
         return self._layout.run(run_id) if valid_run_id(run_id) else None
-
-    def _known(self, run_id: str) -> RunFolder:
-        folder = self._folder(run_id)
-        if folder is None or not folder.path.exists():
-            raise NotFound(f"This site has no run {run_id[:100]!r}.")
-        return folder
 
 
 def _machine_memory() -> int:

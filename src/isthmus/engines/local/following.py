@@ -7,13 +7,17 @@ after somebody killed it: one event covers both. A slow look at the folder finds
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 
 from isthmus.engines.news import News
 
 from .layout import Layout, read_record
+from .observing import process_of
 from .processes import boot_id, open_pidfd
+
+log = logging.getLogger(__name__)
 
 
 class Follower:
@@ -38,10 +42,10 @@ class Follower:
             started = read_record(self._layout.run(run_id).started)
             if started is None:
                 return
-            fd = None
-            if started.get("boot") == boot_id():
+            fd, process = None, process_of(started)
+            if process is not None and started.get("boot") == boot_id():
                 try:
-                    fd = open_pidfd(started.get("pid", 0), started.get("ticks", 0))
+                    fd = open_pidfd(*process)
                 except OSError:
                     return  # no descriptors left: the next look at the folder tries again
             if fd is None:
@@ -55,11 +59,14 @@ class Follower:
         """Take note of which runs there are; those not seen before are followed."""
         self._over &= present
         for run_id in present - self._live.keys() - self._over:
-            if self._layout.run(run_id).ended.exists():
-                self._over.add(run_id)
-                self.tell(run_id)
-            else:
-                self.follow(run_id)
+            try:
+                if self._layout.run(run_id).ended.exists():
+                    self._over.add(run_id)
+                    self.tell(run_id)
+                else:
+                    self.follow(run_id)
+            except OSError as error:  # of one run: the others are looked at
+                log.warning("the folder of a run cannot be read", extra={"run": run_id, "error": str(error)})
 
     def tell(self, run_id: str) -> None:
         """Its observation may be new."""

@@ -3,35 +3,51 @@
 As root, every job runs under its tenant's account, never as root. Otherwise everything runs under our own account.
 
 In the **sandbox** (bubblewrap) a job sees the system's programs and settings, read-only; its own folder at `/job`,
-its own `/tmp`, its own processes, the network, and of the devices only those it was given. What is not named is not
-there: homes, other runs, the platform's folders. As root, bubblewrap itself is run by root, so that it works where
-users may make no namespaces of their own and where the platform's folders are closed to them; `setpriv` then
-becomes the tenant before anything of the tenant is read: neither ever sees the job's environment.
+its own `/tmp`, its own processes, the network unless the site has none, and only the devices it was given. What is
+not named is not there: homes, other runs, the platform's folders. As root, bubblewrap itself is run by root, so that
+it works where users may make no namespaces of their own and where the platform's folders are closed to them;
+`setpriv` then becomes the tenant before anything of the tenant is read: neither ever sees the job's environment.
 
-Without a sandbox, accounts and folder modes keep tenants apart (as root), or nothing does (otherwise).
+Without a sandbox, accounts and folder modes keep tenants apart (as root), or nothing does (otherwise): then only the
+administrator's own tenant runs jobs, unless the site's settings say otherwise. `SandboxProbe` looks before every job
+whether the programs are still those that were tried out, which takes a few microseconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from isthmus.engines.base import Account
 from isthmus.errors import EngineRefused
 
+from . import seccomp
 from .layout import RunFolder
-from .supervising import OPTIONS_FD
+from .supervising import FILTER_FD, OPTIONS_FD, in_memory
 
 JOB_HOME = "/job"
 LAUNCH_HOME = "/run/isthmus"
 _SYSTEM = ("/usr", "/etc", "/opt", "/sys")
 _MAYBE_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NOBODY = 65534
+PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
+"""Where bubblewrap and setpriv are looked for."""
+# What lets users make namespaces, where bubblewrap is not run by root.
+_SWITCHES = (
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+    "/proc/sys/user/max_user_namespaces",
+)
+OWN_TENANT = "default"
+"""The tenant of whoever runs the platform: its jobs run also where nothing can keep tenants apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +100,12 @@ class Sandbox:
     """As root: what becomes the tenant."""
     hidden: tuple[Path, ...]
     visible: tuple[Path, ...]
+    filtered: bool = False
+    """Whether jobs run under the filter of system calls."""
+    network: bool = True
+    """Whether jobs see the machine's network; without it, they have a loopback of their own and nothing else."""
 
-    def options(self, folder: RunFolder, devices: Sequence[str]) -> list[str]:
+    def options(self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD) -> list[str]:
         """What bubblewrap is told, by a descriptor: the job could read it from bubblewrap's command line."""
         options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent", *self._system()]
         options += ["--bind", str(folder.work), JOB_HOME, "--bind", str(folder.tmp), "/tmp"]  # noqa: S108
@@ -99,6 +119,10 @@ class Sandbox:
             options += ["--tmpfs", str(place)]
         for device in devices:
             options += ["--dev-bind", device, device]
+        if not self.network:
+            options.append("--unshare-net")
+        if self.filtered:
+            options += ["--seccomp", str(filter_fd)]
         if self.setpriv is not None:
             options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         return options
@@ -131,6 +155,9 @@ class Sandbox:
             "/dev/shm",  # noqa: S108
             "--proc",
             "/proc",
+            # What a process may write there about itself makes it harder to kill when memory is short (oom_score_adj).
+            "--remount-ro",
+            "/proc",
             "--perms",
             "0755",
             "--tmpfs",
@@ -143,31 +170,101 @@ class Sandbox:
         return options
 
 
-def find_sandbox(root: Path, visible: Sequence[Path], *, superuser: bool) -> tuple[Sandbox | None, str]:
+def find_sandbox(
+    root: Path, visible: Sequence[Path], *, superuser: bool, programs: str = PROGRAMS, network: bool = True
+) -> tuple[Sandbox | None, str]:
     """The sandbox, tried out; or None and the reason why there is none."""
-    bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
+    bwrap = shutil.which("bwrap", path=programs)
     if bwrap is None:
         return None, "bubblewrap is not installed (Debian, Ubuntu: apt install bubblewrap)"
-    setpriv = shutil.which("setpriv", path="/usr/bin:/bin") if superuser else None
+    setpriv = shutil.which("setpriv", path=programs) if superuser else None
     if superuser and setpriv is None:
         return None, "setpriv is not installed (Debian, Ubuntu: apt install util-linux)"
-    sandbox = Sandbox(bwrap, setpriv, _hidden(root, visible), tuple(visible))
-    trial = root / "staging" / "trial"
-    folder = RunFolder(trial)
+    if setpriv is not None:
+        setpriv = os.path.realpath(setpriv)  # it is run inside, where a link may lead to nowhere
+    filtered = bool(seccomp.program())
+    sandbox = Sandbox(bwrap, setpriv, _hidden(root, visible), tuple(visible), filtered, network)
+    why = _try_out(sandbox, root)
+    if why and sandbox.filtered:  # a kernel that knows no filters
+        sandbox = replace(sandbox, filtered=False)
+        why = _try_out(sandbox, root)
+    return (None, f"bubblewrap does not work here: {why}") if why else (sandbox, "")
+
+
+def _try_out(sandbox: Sandbox, root: Path) -> str:
+    """Why the sandbox does not work; empty if it does."""
+    folder = RunFolder(root / "staging" / "trial")
     for part in (folder.work, folder.tmp, folder.launch):
         part.mkdir(parents=True, exist_ok=True)
-    command = [sandbox.bwrap, *sandbox.options(folder, ()), "--"]
+    filter_fd = in_memory("filter", seccomp.program())
+    command = [sandbox.bwrap, *sandbox.options(folder, (), filter_fd), "--"]
     command += sandbox.command(Identity(_NOBODY, _NOBODY, "nobody"))[4:]
     try:
         done = subprocess.run(
-            [*command, "/bin/sh", "-c", "exit 7"], env={}, cwd="/", capture_output=True, timeout=20, check=False
+            [*command, "/bin/sh", "-c", "exit 7"],
+            env={},
+            cwd="/",
+            capture_output=True,
+            timeout=20,
+            check=False,
+            pass_fds=(filter_fd,),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"bubblewrap does not work here: {error}"
+        return str(error)
+    finally:
+        os.close(filter_fd)
     if done.returncode != 7:
-        why = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-        return None, f"bubblewrap does not work here: {why}"
-    return sandbox, ""
+        return done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+    return ""
+
+
+class SandboxProbe:
+    """The sandbox as it is now. Tried out once, and again when one of its programs, or what permits it, has changed."""
+
+    def __init__(
+        self, root: Path, visible: Sequence[Path], *, superuser: bool, programs: str = PROGRAMS, network: bool = True
+    ) -> None:
+        self._superuser, self._programs = superuser, programs
+        self._find = partial(
+            find_sandbox, root, tuple(visible), superuser=superuser, programs=programs, network=network
+        )
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._found: tuple[Sandbox | None, str] = (None, "it was not tried out yet")
+
+    @property
+    def known(self) -> tuple[Sandbox | None, str]:
+        """What the last trial found; or why there is no sandbox."""
+        return self._found
+
+    @property
+    def stale(self) -> bool:
+        """Whether something has changed since the last trial."""
+        return self._seen is None or self._seen != _fingerprint(self._programs, superuser=self._superuser)
+
+    def find(self, *, again: bool = False) -> tuple[Sandbox | None, str]:
+        """The sandbox, or None and the reason. Blocks while it is tried out; `again` repeats a trial that failed."""
+        with self._lock:
+            seen = _fingerprint(self._programs, superuser=self._superuser)
+            if seen != self._seen or (again and self._found[0] is None):
+                self._found = self._find()
+                self._seen = seen
+            return self._found
+
+
+def _fingerprint(programs: str, *, superuser: bool) -> object:
+    """Which programs there are, and what permits them; cheap enough to be asked before every job."""
+    names = [f"{folder}/{name}" for folder in programs.split(":") for name in ("bwrap", "setpriv")]
+    files = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            info = os.stat(name)
+            files.append((name, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
+    switches = []
+    for name in () if superuser else _SWITCHES:
+        with contextlib.suppress(OSError):
+            switches.append(Path(name).read_bytes())
+    return files, switches
 
 
 def _hidden(root: Path, visible: Sequence[Path]) -> tuple[Path, ...]:

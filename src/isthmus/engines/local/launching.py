@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from isthmus._kit.quantities import format_bytes
 from isthmus.engines import meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
@@ -107,7 +108,10 @@ def make_spec(
     sandbox: Sandbox | None,
     *,
     cgroup: Mapping[str, Any] | None,
+    memory_bytes: int,
     limits_memory: bool,
+    max_log_bytes: int,
+    max_file_bytes: int,
     superuser: bool,
     powercap: str,
     path: str,
@@ -132,12 +136,25 @@ def make_spec(
         "milli_cpus": run.milli_cpus,
         "cgroup": cgroup,
         # What a process may write to, not what it may map: many runtimes map far more than they use.
-        "rlimits": {} if limits_memory or not run.memory_bytes else {"RLIMIT_DATA": run.memory_bytes},
+        "rlimits": {
+            **({} if limits_memory else {"RLIMIT_DATA": memory_bytes}),
+            **({"RLIMIT_FSIZE": max_file_bytes} if max_file_bytes else {}),
+        },
+        "max_log_bytes": min(max_log_bytes, run.log_bytes or max_log_bytes),
+        "memory_limit": _memory_limit(run, memory_bytes),
         "devices": {name: list(units) for name, units in grant.units.items()},
         "power": {name: list(watts) for name, watts in grant.power.items()},
         "powercap": powercap,
         "metering": _metering(grant, identity if superuser else None, path),
     }
+
+
+def _memory_limit(run: Run, memory_bytes: int) -> str:
+    """For the message of a run that needed more."""
+    limit = format_bytes(memory_bytes)
+    if run.memory_bytes:
+        return f"the {limit} that it asked for"
+    return f"{limit}, the limit of a job that asks for none: set resources.memory (--memory)"
 
 
 def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, Any] | None:

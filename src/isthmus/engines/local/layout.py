@@ -30,7 +30,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus._kit.files import NotRegular, read_regular
+
 RECORD_BYTES = 4096
+MOST_RECORD = 16 * 2**20
+"""Bytes of a record that are read: the longest that we write has the words of one command line."""
 _RUN_ID = re.compile(r"[0-9a-f][0-9a-f-]{0,62}\.(?:0|[1-9][0-9]{0,8})")
 
 
@@ -195,15 +199,15 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """A record; None if there is none. One that a power loss destroyed is read as empty."""
+    """A record; None if there is none. One that a power loss, or the job itself, destroyed is read as empty."""
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+        content = read_regular(path, MOST_RECORD)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except NotADirectoryError:
-        return None
+    except NotRegular:
+        return {}
     try:
         record = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -8,11 +8,13 @@ tell of (through a memory map), and everything where the kernel's watches have r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import struct
 from pathlib import Path
+
+from isthmus._kit.files import NotRegular, open_regular
+from isthmus._kit.tasks import SupervisedTasks
 
 TICK_SECONDS = 0.5
 _IN_MODIFY = 0x2
@@ -24,12 +26,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class LogWatcher:
     """Wakes those who wait for a file to grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: SupervisedTasks) -> None:
+        self._tasks = tasks
         self._inotify = -1
         self._waiting: dict[Path, set[asyncio.Future[None]]] = {}
         self._offsets: dict[asyncio.Future[None], int] = {}
         self._paths: dict[int, Path] = {}
-        self._ticker: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         """Begin."""
@@ -39,10 +41,7 @@ class LogWatcher:
 
     async def close(self) -> None:
         """End, and wake everybody."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
+        await self._tasks.stop("local-log-ticker", of="logs")
         if self._inotify >= 0:
             asyncio.get_running_loop().remove_reader(self._inotify)
             os.close(self._inotify)
@@ -55,8 +54,7 @@ class LogWatcher:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(path, set()).add(future)
         self._offsets[future] = offset
-        if self._ticker is None or self._ticker.done():
-            self._ticker = asyncio.create_task(self._tick())
+        self._tasks.spawn("local-log-ticker", self._tick, of="logs")
         try:
             self._watch(path)
             # Looked at after the watch was set: what was written in between is seen here.
@@ -121,8 +119,8 @@ def size_of(path: Path) -> int:
 def read_at(path: Path, offset: int, size: int) -> bytes:
     """Part of a log; empty if there is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = open_regular(path)
+    except (FileNotFoundError, NotRegular):
         return b""
     try:
         return os.pread(fd, size, offset)

@@ -16,6 +16,8 @@ from .layout import RunFolder, read_record, write_record
 from .processes import boot_id, is_alive, marked_with, send
 
 _KILL_ROUNDS = 100
+_MOST_PID = 2**31
+_LARGEST, _LONGEST, _LAST_SECOND = 1e18, 4096, 253402300800
 _LOST = {
     EndReason.NODE_LOST: "The machine was restarted while the job ran.",
     EndReason.SUPERVISOR_LOST: "The process that watched over the job was killed; the job was ended with it.",
@@ -34,12 +36,11 @@ def look(folder: RunFolder) -> Observation | None:
     if started is None:
         return None
     if _lives(started):
-        devices = (read_record(folder.spec) or {}).get("devices", {})
-        return Observation(RunState.RUNNING, str(started["pid"]), _moment(started.get("at")), devices=devices)
+        return Observation(RunState.RUNNING, str(started["pid"]), _moment(started.get("at")), devices=_units(folder))
     # It may have ended between the two looks.
     if (ended := read_record(folder.ended)) is not None:
         return _over(folder, ended)
-    return Observation(RunState.UNKNOWN, str(started.get("pid", "")), _moment(started.get("at")))
+    return Observation(RunState.UNKNOWN, str(_whole(started.get("pid")) or ""), _moment(started.get("at")))
 
 
 def look_and_settle(folder: RunFolder) -> Observation | None:
@@ -85,7 +86,7 @@ def _end_remains(folder: RunFolder) -> None:
                 break
             time.sleep(0.01)
         cgroups.remove(group)
-    if spec and not spec["sandboxed"]:
+    if spec and not spec.get("sandboxed"):
         send(marked_with(f"ISTHMUS_RUN_ID={folder.run_id}".encode()), signal.SIGKILL)
 
 
@@ -98,30 +99,77 @@ def free_work(folder: RunFolder) -> None:
         cgroups.remove(cgroups.Group.from_json(spec["cgroup"]))
 
 
-def _lives(started: dict[str, Any]) -> bool:
-    if started.get("boot") != boot_id():
-        return False
+def process_of(started: dict[str, Any]) -> tuple[int, int] | None:
+    """The supervisor that a record names, by its number and the moment of its start; None if it names none."""
     pid, ticks = started.get("pid"), started.get("ticks")
-    return isinstance(pid, int) and isinstance(ticks, int) and is_alive(pid, ticks)
+    if isinstance(pid, int) and isinstance(ticks, int) and 0 < pid < _MOST_PID:
+        return pid, ticks
+    return None
+
+
+def _lives(started: dict[str, Any]) -> bool:
+    process = process_of(started)
+    return process is not None and started.get("boot") == boot_id() and is_alive(*process)
 
 
 def _over(folder: RunFolder, ended: dict[str, Any]) -> Observation:
+    """The end, as the record tells it. Where accounts are shared a job can write it: only what can be is believed."""
     started = read_record(folder.started) or {}
-    usage = ended.get("usage")
     return Observation(
         RunState.ENDED,
-        str(started.get("pid", "")),
+        str(_whole(started.get("pid")) or ""),
         _moment(started.get("at")),
         _moment(ended.get("at")),
-        # An end that a power loss made unreadable was an end of the machine too.
-        EndReason(ended.get("reason", EndReason.NODE_LOST)),
-        ended.get("message", ""),
-        ended.get("exit_code"),
-        ended.get("signal"),
-        RunUsage(**usage) if usage else None,
-        (read_record(folder.spec) or {}).get("devices", {}),
+        _reason(ended.get("reason")),
+        _text(ended.get("message")) or "",
+        _whole(ended.get("exit_code")),
+        _text(ended.get("signal")),
+        _usage(ended.get("usage")),
+        _units(folder),
     )
 
 
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+def _reason(value: Any) -> EndReason:
+    try:
+        return EndReason(value)
+    except ValueError:  # an end that a power loss made unreadable was an end of the machine too
+        return EndReason.NODE_LOST
+
+
+def _usage(value: Any) -> RunUsage | None:
+    if not isinstance(value, dict) or not value:
+        return None
+    return RunUsage(
+        elapsed_seconds=_number(value.get("elapsed_seconds")),
+        cpu_seconds=_number(value.get("cpu_seconds")),
+        peak_memory_bytes=_whole(value.get("peak_memory_bytes")),
+        energy_joules=_number(value.get("energy_joules")),
+        energy_source=_text(value.get("energy_source")),
+    )
+
+
+def _units(folder: RunFolder) -> dict[str, list[str]]:
+    """Which units of each class it was given."""
+    devices = (read_record(folder.spec) or {}).get("devices", {})
+    if not isinstance(devices, dict):
+        return {}
+    return {name: [str(unit) for unit in units] for name, units in devices.items() if isinstance(units, list)}
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < _LARGEST else None  # also no NaN: it compares with nothing
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and _number(value) is not None else None
+
+
+def _text(value: Any) -> str | None:
+    return value[:_LONGEST] if isinstance(value, str) else None
+
+
+def _moment(seconds: Any) -> datetime | None:
+    if _number(seconds) is None or not 0 <= seconds < _LAST_SECOND:
+        return None
+    return datetime.fromtimestamp(seconds, UTC)

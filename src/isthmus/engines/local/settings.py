@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Isolation = Literal["Required", "Preferred", "None"]
+Isolation = Literal["Required", "Preferred", "BestEffort", "None"]
+Network = Literal["Host", "None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,26 @@ class LocalSettings:
     memory_bytes: int | None = None
     """Bytes of memory to offer. Default: nine tenths, so that the system and the platform keep some."""
     isolation: Isolation = "Preferred"
-    """Whether jobs run in a sandbox. Preferred: where the machine can; the inventory says whether it does."""
+    """Whether jobs run in a sandbox. Preferred: where the machine can; where it cannot, only jobs of the tenant
+    `default` run. BestEffort: jobs of all tenants run without a sandbox too. The inventory says what holds."""
+    network: Network = "Host"
+    """What jobs see of the network. Host: the machine's, its loopback too. None: a loopback of their own, which needs
+    the sandbox. Default Host: jobs download data and report results."""
     devices: tuple[DeclaredDevices, ...] = ()
     """Devices declared by the site. Default none: device files are looked for by the patterns of each class."""
     visible: tuple[Path, ...] = ()
     """Folders that jobs may read besides the system's own, such as /data. Default none: safe before convenient."""
     path: str = "/usr/local/bin:/usr/bin:/bin"
     """PATH of jobs. Default: the system's programs, whatever the control plane itself was started with."""
+    programs: str = "/usr/local/bin:/usr/bin:/bin"
+    """Where bubblewrap and setpriv are looked for. Default: the system's programs; tests give a folder of their own."""
     max_processes: int = 4096
     """Processes and threads of one job, where cgroups can limit them. Default 4096: stops a fork bomb, not a job."""
+    max_log_bytes: int = 2**30
+    """Bytes of each log of a run; a longer one loses its middle. Default 1 GiB, and never more than a quarter of the
+    space that is free when the run begins."""
+    max_file_bytes: int = 0
+    """Bytes of each file that a job writes, wherever it lies. Default 0: as many as the disk has."""
     max_output_bytes: int = 50 * 2**30
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
     rescan_seconds: float = 5.0

@@ -68,6 +68,7 @@ class Staging:
             self._make_folder(path, 0o700)
         reserve_record(folder.started)
         reserve_record(folder.ended)
+        reserve_record(folder.cancel)
         reach("submit:staging")
         made = {folder.work}
         for file in files.files if files else ():
@@ -147,9 +148,13 @@ def copy_content(source: Path, out: int) -> None:
         with contextlib.suppress(OSError):
             fcntl.ioctl(out, _FICLONE, descriptor)
             return
+        info = os.fstat(descriptor)
         try:
-            while os.copy_file_range(descriptor, out, 1 << 30):
-                pass
+            if info.st_blocks * 512 < info.st_size:
+                _copy_data(descriptor, out, info.st_size)
+            else:
+                while os.copy_file_range(descriptor, out, 1 << 30):
+                    pass
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
@@ -159,6 +164,25 @@ def copy_content(source: Path, out: int) -> None:
                 shutil.copyfileobj(reader, writer, 1 << 20)
     finally:
         os.close(descriptor)
+
+
+def _copy_data(source: int, out: int, size: int) -> None:
+    """Copy what a sparse file holds; its holes stay holes."""
+    os.ftruncate(out, size)
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole up to the end
+                return
+            raise
+        at = os.lseek(source, start, os.SEEK_HOLE)
+        while start < at:
+            copied = os.copy_file_range(source, out, at - start, start, start)
+            if not copied:
+                return
+            start += copied
 
 
 def clear_abandoned(layout: Layout) -> None:

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus._kit.crashpoints import reach
-from isthmus.engines.local import cgroups
+from isthmus.engines.local import cgroups, seccomp
 from isthmus.engines.local.layout import RunFolder, read_record, write_record
+from isthmus.engines.local.log_limits import LogLimit
 from isthmus.engines.local.meter_process import MeterProcess
 from isthmus.engines.local.processes import (
     PR_SET_CHILD_SUBREAPER,
@@ -49,11 +50,14 @@ _RIVAL_SECONDS = 20.0
 REPORT_FD = 3
 GO_FD = 4
 OPTIONS_FD = 5
+FILTER_FD = 6
 MESSAGE_LIMIT = 1000
+DEFAULT_LOG_BYTES = 1 << 30
 _MESSAGES = {
     "TimeLimit": "The job ran for longer than its time limit.",
     "NodeLost": "The machine is going down, or an administrator ended the job's supervisor.",
 }
+_DISK_FULL = "The disk of the site was full when the job ended: its output may be incomplete. Free some space there."
 _WAKING = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM)
 
 
@@ -67,7 +71,16 @@ class Verdict:
     message: str = ""
 
 
-def judge(status: int, *, wanted: str, report: bytes, oom_kills: int, sandboxed: bool, program: str) -> Verdict:
+def judge(
+    status: int,
+    *,
+    wanted: str,
+    report: bytes,
+    oom_kills: int,
+    sandboxed: bool,
+    program: str,
+    memory_limit: str = "its limit",
+) -> Verdict:
     """Read the end from the wait status, from what we wanted, and from what the launcher reported.
 
     The launcher reports `+` when it runs and `missing` when there is no such program; anything else is the reason
@@ -88,7 +101,7 @@ def judge(status: int, *, wanted: str, report: bytes, oom_kills: int, sandboxed:
     if wanted:
         return Verdict(wanted, exit_code, name, _MESSAGES.get(wanted, ""))
     if oom_kills and code != 0:
-        return Verdict("OutOfMemory", exit_code, name, "The job used more memory than it asked for.")
+        return Verdict("OutOfMemory", exit_code, name, f"The job used more memory than {memory_limit}.")
     return Verdict("Completed", exit_code, name)
 
 
@@ -112,6 +125,9 @@ class Supervisor:
         self._beside: MeterProcess | None = None
         self._usage_meter: UsageMeter | None = None  # made when the first sample is due: most runs are short
         self._sample_at = self._began[1] + pause(0)
+        logs = [folder.log(stream) for stream in ("stdout", "stderr")]
+        self._logs = LogLimit(logs, spec.get("max_log_bytes", DEFAULT_LOG_BYTES))
+        self._log_at = self._began[1] + self._logs.pause(0)
 
     def begin(self) -> None:
         """Write that the run is started; raises OSError, and then nothing was."""
@@ -159,6 +175,7 @@ class Supervisor:
             oom_kills=cgroups.oom_kills(self._group),
             sandboxed=self._spec["sandboxed"],
             program=self._spec["program"],
+            memory_limit=self._spec.get("memory_limit", "its limit"),
         )
         self._end(verdict)
 
@@ -195,8 +212,11 @@ class Supervisor:
                 self._sample()
                 now = time.monotonic()
                 self._sample_at = now + pause(now - self._began[1])
+            if now >= self._log_at:
+                self._logs.hold()
+                self._log_at = now + self._logs.pause(now - self._began[1])
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
-            times.append(self._sample_at)
+            times += [self._sample_at, self._log_at]
             times.append(now + (METER_SECONDS if self._meter.present else _LOOK_SECONDS))
             poll.poll(max(0.0, min(times) - now) * 1000 + 1)
             self._heed()
@@ -282,13 +302,17 @@ class Supervisor:
 
     def _end(self, verdict: Verdict) -> None:
         elapsed = time.monotonic() - self._began[1]
+        message = verdict.message
+        if verdict.exit_code and not message and self._logs.disk_is_full():
+            message = _DISK_FULL
+        self._logs.hold()
         record = {
             # By the clock that does not jump: an end is never before its start.
             "at": self._began[0] + elapsed,
             "reason": verdict.reason,
             "exit_code": verdict.exit_code,
             "signal": verdict.signal,
-            "message": verdict.message[:MESSAGE_LIMIT],
+            "message": message[:MESSAGE_LIMIT],
             "usage": self._usage(elapsed),
         }
         write_record(self._folder.ended, record)
@@ -334,12 +358,13 @@ def become_job(
     err = os.open(folder.log("stderr"), append) if spec["separate_streams"] else out
     os.chdir(folder.work)
     null = os.open(os.devnull, os.O_RDONLY)
-    options = os.memfd_create("options")
-    os.write(options, "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape"))
-    os.lseek(options, 0, os.SEEK_SET)
-    arrange([null, out, err, report, go, options])
-    if not spec["options"]:
-        os.close(OPTIONS_FD)
+    descriptors = [null, out, err, report, go]
+    if spec["options"]:
+        options = "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape")
+        descriptors.append(in_memory("options", options))
+        if "--seccomp" in spec["options"]:
+            descriptors.append(in_memory("filter", seccomp.program()))
+    arrange(descriptors)
     os.umask(0o022)
     if (identity := spec["identity"]) is not None:
         os.setgroups(identity["groups"])
@@ -350,6 +375,14 @@ def become_job(
             os._exit(127)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     os.execve(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606
+
+
+def in_memory(name: str, content: bytes) -> int:
+    """A descriptor from which this can be read."""
+    fd = os.memfd_create(name)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _wake_on_signals() -> int:

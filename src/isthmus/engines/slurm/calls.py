@@ -210,16 +210,17 @@ class ReadBooks(_Get):
 
 @dataclass(frozen=True, slots=True)
 class SearchBooks(_Get):
-    """Every job of an account since a moment."""
+    """Every job of some accounts that was there since a moment; of none: of everybody."""
 
-    user: str
+    users: Sequence[str]
     since: datetime
 
     def path(self, version: int) -> str:
         """Below the address."""
         # The only form of a time that every version reads; the oldest knows no filter by user.
         begin = f"start_time=uts{int(self.since.timestamp())}"
-        users = "" if version <= documents.PLAIN_NUMBERS_UNTIL else f"users={self.user}&"
+        named = self.users and version > documents.PLAIN_NUMBERS_UNTIL
+        users = f"users={','.join(self.users)}&" if named else ""
         return f"/slurmdb/v0.0.{version}/jobs?{users}{begin}"
 
     def read(self, reply: Reply) -> list[Accounted]:
@@ -274,9 +275,3 @@ class Ping(_Get):
         meta = reply.body.get("meta") or {}
         about = meta.get("slurm") or meta.get("Slurm") or {}
         return str(about.get("release") or "")
-
-
-def same_folder(found: Sequence[Accounted], work_dir: str, user: str) -> Accounted | None:
-    """The job with this working folder, of this person."""
-    # Slurm 22.05 names nobody where a job has no association; the folder is a run's own.
-    return next((job for job in found if job.work_dir == work_dir and job.user in ("", user)), None)

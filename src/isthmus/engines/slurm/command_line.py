@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pwd
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from isthmus._kit.children import Children
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 
 from . import commands
@@ -22,6 +22,12 @@ from .submissions import Submission
 T = TypeVar("T")
 AT_ONCE = 16
 """Commands that run at the same time: slurmctld answers no more of them any faster."""
+FEW = 4
+"""Jobs that are asked for one by one: each command costs some milliseconds, a look at all jobs up to some hundred."""
+MOST_NAMED = 10_000
+"""Jobs in one question: their numbers are one argument, and those are limited."""
+LONG = 1 << 15
+"""Characters that are read in a thread: everybody else would wait for it."""
 
 
 class Runner(Protocol):
@@ -45,48 +51,30 @@ class LocalRunner:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._children = Children(AT_ONCE, "slurm-commands")
 
     async def open(self) -> None:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Let go of the threads."""
+        self._children.close()
 
     async def run(self, words: Sequence[str], *, user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
         """Run to the end."""
-        async with self._gate:
-            return await self._run(words, user, stdin, env)
-
-    async def _run(self, words: Sequence[str], user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *_as_person(user),
-                *words,
-                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=dict(env),
-                cwd="/",
+            ended = await self._children.run(
+                [*_as_person(user), *words], env=env, stdin=stdin, cwd="/", seconds=self._seconds
             )
+        except TimeoutError:
+            raise SiteUnavailable(f"{words[0]} did not answer within {self._seconds:g} s.") from None
         except FileNotFoundError:
             raise Misconfigured(
                 f"There is no {words[0]} on this machine. Install slurm-client, or set slurm.path of the site."
             ) from None
         except OSError as error:
-            raise SiteUnavailable(f"{words[0]} could not be run: {error.strerror}.") from error
-        try:
-            async with asyncio.timeout(self._seconds):
-                out, err = await process.communicate(stdin or None)
-        except TimeoutError:
-            raise SiteUnavailable(f"{words[0]} did not answer within {self._seconds:g} s.") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        assert process.returncode is not None
-        return Done(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+            raise SiteUnavailable(f"{words[0]} could not be run: {error.strerror or error}.") from error
+        return Done(ended.code, ended.out.decode(errors="replace"), ended.err.decode(errors="replace"))
 
 
 def _as_person(user: str | None) -> list[str]:
@@ -139,6 +127,15 @@ class CommandLine:
         """One job."""
         return await self._do(commands.ShowJob(number))
 
+    async def some(self, numbers: Sequence[int], user: str = "") -> list[SlurmJob]:
+        """Some jobs. A few are asked for one by one: for each slurmctld then looks at that one only."""
+        if len(numbers) <= FEW:
+            found = await asyncio.gather(*(self._do(commands.ListSomeJobs([number])) for number in numbers))
+        else:
+            parts = [numbers[at : at + MOST_NAMED] for at in range(0, len(numbers), MOST_NAMED)]
+            found = [await self._do(commands.ListSomeJobs(part, user)) for part in parts]
+        return [job for jobs in found for job in jobs]
+
     async def submit(self, wanted: Submission) -> int:
         """Submit as the person."""
         # Only what the job shall see: sbatch hands its own environment on.
@@ -168,9 +165,9 @@ class CommandLine:
         """Some jobs as sacct has them."""
         return await self._do(commands.ReadBooks(numbers, since)) if numbers else []
 
-    async def search_books(self, work_dir: str, user: str, since: datetime) -> Accounted | None:
-        """The job with this working folder."""
-        return await self._do(commands.SearchBooks(work_dir, user, since))
+    async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
+        """Every job of these accounts that was there since a moment."""
+        return await self._do(commands.SearchBooks(users, since)) if users else []
 
     async def nodes(self) -> list[SlurmNode]:
         """All nodes."""
@@ -192,4 +189,7 @@ class CommandLine:
             env = {"PATH": self._settings.search_path, "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
         if self._settings.conf:
             env = {**env, "SLURM_CONF": self._settings.conf}
-        return command.read(await self._runner.run(command.words, user=user, stdin=stdin, env=env))
+        done = await self._runner.run(command.words, user=user, stdin=stdin, env=env)
+        if len(done.out) > LONG:
+            return await asyncio.to_thread(command.read, done)
+        return command.read(done)

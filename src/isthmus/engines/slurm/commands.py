@@ -75,6 +75,36 @@ class ListJobs:
 
 
 @dataclass(frozen=True, slots=True)
+class ListSomeJobs:
+    """squeue: some jobs. Of a single one, or of those of a single account, slurmctld need not look at all."""
+
+    numbers: Sequence[int]
+    user: str = ""
+    """Whose they all are; none: of several."""
+    fence: str = field(default_factory=_fence)
+
+    @property
+    def words(self) -> list[str]:
+        """Program and arguments."""
+        listed = ",".join(str(number) for number in self.numbers)
+        of = [f"--user={self.user}"] if self.user and len(self.numbers) > 1 else []
+        return [
+            "squeue",
+            "--all",
+            "--states=all",
+            f"--jobs={listed}",
+            *of,
+            f"--format={self.fence}|{parsing.JOB_FORMAT}",
+        ]
+
+    def read(self, done: Done) -> list[SlurmJob]:
+        """Those that Slurm has."""
+        if done.code and "invalid job id" in done.err.lower():
+            return []
+        return ListJobs(self.fence).read(done)
+
+
+@dataclass(frozen=True, slots=True)
 class ShowJob:
     """scontrol show job."""
 
@@ -189,23 +219,21 @@ class ReadBooks:
 
 @dataclass(frozen=True, slots=True)
 class SearchBooks:
-    """sacct, for a working folder."""
+    """sacct, for all jobs of some accounts since a moment."""
 
-    work_dir: str
-    user: str
+    users: Sequence[str]
     since: datetime
     fence: str = field(default_factory=_fence)
 
     @property
     def words(self) -> list[str]:
         """Program and arguments."""
-        return _sacct(self.fence, self.since, "--allocations", f"--user={self.user}")
+        return _sacct(self.fence, self.since, "--allocations", f"--user={','.join(self.users)}")
 
-    def read(self, done: Done) -> Accounted | None:
-        """The job that had it, if any."""
+    def read(self, done: Done) -> list[Accounted]:
+        """The jobs, without their steps."""
         _check("sacct", done)
-        found = parsing.accounted(done.out, self.fence)
-        return next((job for job in found if job.work_dir == self.work_dir and job.user == self.user), None)
+        return parsing.accounted(done.out, self.fence)
 
 
 def _sacct(fence: str, since: datetime, *more: str) -> list[str]:

@@ -45,6 +45,10 @@ class Controller(Protocol):
         """One job; None: Slurm answered, and there is none."""
         ...
 
+    async def some(self, numbers: Sequence[int], user: str = "") -> list[SlurmJob]:
+        """These jobs, as far as slurmctld has them; `user`: whose they all are, if that is one account."""
+        ...
+
     async def submit(self, wanted: Submission) -> int:
         """Submit, once, and answer the job's number; raises EngineRefused."""
         ...
@@ -65,8 +69,8 @@ class Controller(Protocol):
         """These jobs as the books have them."""
         ...
 
-    async def search_books(self, work_dir: str, user: str, since: datetime) -> Accounted | None:
-        """The job with this working folder."""
+    async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
+        """Every job of these accounts that was there since a moment, without its steps. Others may be among them."""
         ...
 
     async def nodes(self) -> list[SlurmNode]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from isthmus._kit.numbers import whole
+
 from .facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from .parsing import gres, names, node_states
 from .submissions import Submission, node_range
@@ -25,6 +27,7 @@ EXCLUSIVE_UNTIL = 39
 NO_SUCH_JOB = 2017
 NOT_AUTHENTICATED = 1007
 _VERSION = re.compile(r"/(slurm|slurmdb)/v0\.0\.(\d+)/")
+_LAST_SECOND = 253402300800
 _NOTHING = frozenset({0, 4294967294, 4294967295})
 
 
@@ -43,14 +46,16 @@ def number(value: Any) -> int | float | None:
             return None
         value = value.get("number")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return int(value) if isinstance(value, str) and value.isdigit() else None
+        return whole(value) if isinstance(value, str) else None
     return value
 
 
 def moment(value: Any) -> datetime | None:
     """A time; 0 and Slurm's largest numbers stand for none."""
     seconds = number(value)
-    return None if seconds is None or seconds in _NOTHING else datetime.fromtimestamp(seconds, UTC)
+    if seconds is None or seconds in _NOTHING or not 0 < seconds < _LAST_SECOND:
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def words(value: Any) -> tuple[str, ...]:
@@ -131,9 +136,10 @@ def _accounted(item: Mapping[str, Any]) -> Accounted:
         cpu_seconds=_cpu_seconds(time, steps),
         peak_memory_bytes=max(peaks, default=None),
         energy_joules=max(energy, default=None),
-        nodes=str(item.get("nodes") or ""),
+        nodes="" if (nodes := str(item.get("nodes") or "")) == "None assigned" else nodes,
         cpus=int(_tres(item, "cpu") or 0),
         steps=len(steps),
+        cancelled_by=str(item.get("kill_request_user") or "") or None,  # empty where it could not be found out, too
     )
 
 

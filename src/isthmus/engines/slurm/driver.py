@@ -7,20 +7,22 @@ cancelling and collecting reach the cluster at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from isthmus._kit.crashpoints import reach
+from isthmus._kit.crashpoints import step_async
+from isthmus._kit.locks import KeyedLocks
+from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
     FileSink,
     FileSource,
     Inventory,
+    LogReader,
     Observation,
     Run,
     RunState,
@@ -30,7 +32,9 @@ from isthmus.engines.metering import Power
 from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
+from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.engine_options import SlurmOptions
 
 from . import records, sampler, scripts, submissions
 from .controllers import Budget, Controller
@@ -38,38 +42,48 @@ from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .files import LaunchFile, LogFile, RunFiles
 from .inventories import Seen, inventory
 from .logs import Logs
+from .mailbox import Mailbox, wanted_of
 from .partitions import Access, choose
+from .reading import SlurmReader
 from .records import Record
 from .settings import SlurmSettings
 from .settling import Known, Settler
 from .watching import Picture, Watcher
+from .ways import BestWays
 
 log = logging.getLogger(__name__)
+
+NOTE_SECONDS = 5.0
+"""How long the numbers of jobs that were just sent are waited for at the end; without them Slurm is searched."""
 
 
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True)
+    capabilities = Capabilities(
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
+    )
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
         self._active: dict[str, Known] = {}
         self._over: dict[str, Record | None] = {}
-        self._settler = Settler(controller, files)
-        self._watcher = Watcher(controller, settings.poll_seconds, self._digest)
+        self._watcher = Watcher(
+            controller, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
+        )
+        self._settler = Settler(controller, files, self._watcher.fresh)
+        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
+        self._digesting = asyncio.Lock()
         self._news = News()
-        self._logs = Logs(files, settings.log_seconds)
+        self.tasks = SupervisedTasks(failed=count_task_failure)
+        self._logs = Logs(files, settings.log_seconds, self.tasks)
         self._gres: dict[str, str] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
         self._chosen: dict[Hashable, tuple[str, ...]] = {}
         self._untold = set[str]()
-        self._watching: asyncio.Task[None] | None = None
-        self._catching_up: asyncio.Task[None] | None = None
-        self._submitting: dict[str, asyncio.Lock] = {}
-        self._notes: set[asyncio.Task[None]] = set()
+        self._submitting = KeyedLocks()
         self._users: dict[tuple[str, str], str] = {}
         self._groups: dict[str, frozenset[str] | None] = {}
 
@@ -80,26 +94,32 @@ class SlurmEngine:
         self._settler.facts = await self._controller.facts()
         active, over = await self._files.list_records()
         self._over = dict.fromkeys(over)
-        for run_id in active - over:
-            await self._load(run_id)
-        late = [record for run_id in active - over if (record := self._over.get(run_id)) is not None]
+        found = await self._files.read_records(active)
+        for run_id in active:
+            if run_id in found:
+                self._take_up(run_id, found[run_id])
+            else:
+                await self._load(run_id)  # it moved meanwhile
+        late = [record for run_id in active if (record := self._over.get(run_id)) is not None]
         picture = await self._watcher.fresh()
         await self._digest(picture)
         for record in late:
-            await self._settler.resume(record, picture)
-        self._watching = asyncio.create_task(self._watcher.run(), name="slurm-watcher")
-        self._catching_up = asyncio.create_task(self._settler.late.run(self._corrected), name="slurm-late-books")
+            try:
+                await self._settler.resume(record, picture)
+            except IsthmusError:
+                raise
+            except Exception as error:
+                log.error("a run cannot be understood", exc_info=error, extra={"run": record.run_id})
+        self.tasks.start("slurm-watcher", self._watcher.run)
+        self.tasks.start("slurm-late-accounting", lambda: self._settler.late.run(self._corrected))
+        self.tasks.start("slurm-mailbox", self._mailbox.run)
         self._watcher.watch(bool(self._active))
 
     async def close(self) -> None:
         """Let go. Runs go on."""
-        for task in (self._watching, self._catching_up):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        self._watching = self._catching_up = None
-        await asyncio.gather(*self._notes, return_exceptions=True)
+        await self.tasks.finish("slurm-note", NOTE_SECONDS)
+        await self.tasks.close()
+        await self._settler.close()
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -118,8 +138,10 @@ class SlurmEngine:
         picture = self._watcher.latest
         if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
             picture = await self._watcher.fresh()
-        seen = Seen(self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres)
-        return inventory(seen, transport=self._settings.transport, budget=self._budget.told())
+        seen = Seen(datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres)
+        chosen = self._settings.transport
+        way = str(self._controller) if isinstance(self._controller, BestWays) else chosen
+        return inventory(seen, transport=way, budget=self._budget.told())
 
     # Submitting
 
@@ -146,10 +168,11 @@ class SlurmEngine:
 
     def _partitions_for(self, run: Run) -> tuple[str, ...]:
         gres = submissions.gres_of(run, self._gres)
-        account = run.slurm.account or self._settings.account
-        access = Access(account, run.slurm.qos or "", self._groups.get(self._user_of(run)))
+        options = run.section(SlurmOptions)
+        account = options.account or self._settings.account
+        access = Access(account, options.qos or "", self._groups.get(self._user_of(run)))
         # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
-        key = (run.slurm.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
+        key = (options.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
         if (known := self._chosen.get(key)) is None:
             known = choose(
                 run, self._partitions, self._nodes, allowed=self._settings.partitions, gres=gres, access=access
@@ -159,13 +182,8 @@ class SlurmEngine:
 
     async def submit(self, run: Run, files: FileSource | None = None) -> Observation:
         """Send the run to Slurm, or find it if it was sent before."""
-        lock = self._submitting.setdefault(run.id, asyncio.Lock())
-        try:
-            async with lock:
-                return await self._submit(run, files)
-        finally:
-            if not lock.locked():
-                self._submitting.pop(run.id, None)
+        async with self._submitting.hold(run.id):
+            return await self._submit(run, files)
 
     async def _submit(self, run: Run, files: FileSource | None) -> Observation:
         if (seen := await self.observe(run.id)) is not None:
@@ -178,7 +196,9 @@ class SlurmEngine:
             if known is None:  # another was quicker, or it was barred
                 if (seen := await self.observe(run.id)) is not None:
                     return seen
-                known = self._active[run.id]
+                known = self._active.get(run.id)
+                if known is None:
+                    raise SiteUnavailable(f"Run {run.id} is being cancelled by another control plane")
         if known.unsure:
             # It was meant to be sent before: Slurm may have it, although nobody heard of that.
             await self._search(known)
@@ -215,12 +235,10 @@ class SlurmEngine:
         launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
-        reach("submit:begin")
         record = Record(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             return None
-        reach("submit:recorded")
         known = Known(record, unsure=False)
         self._active[run.id] = known
         return known
@@ -233,20 +251,16 @@ class SlurmEngine:
         return metering(self._classes, run.devices), guessed
 
     async def _search(self, known: Known) -> None:
-        """Look for a job with this run's mark, in a picture taken now and in the books."""
-        picture = await self._watcher.fresh()
+        """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
+        picture = await self._watcher.fresh(known.unsure_since)
         if job := self._pick(known, picture):
             await self._adopt(known, job)
             return
-        if self._settler.facts.accounting:
-            since = datetime.fromtimestamp(known.record.sent_at, UTC) - timedelta(days=1)
-            folder = self._files.folder(known.run_id)
-            row = await self._controller.search_books(f"{folder}/work", known.record.user, since)
-            if row is not None:
-                # The books have it and slurmctld has not: it is over, or was lost; the next picture will tell.
-                await self._adopt(
-                    known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
-                )
+        if (row := await self._settler.search(known, known.unsure_since)) is not None:
+            # The books have it and slurmctld has not: it is over, or was lost; the next picture will tell.
+            await self._adopt(
+                known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
+            )
 
     async def _send(self, run: Run, known: Known) -> None:
         folder, user = self._files.folder(run.id), known.record.user
@@ -255,28 +269,27 @@ class SlurmEngine:
             user=user,
             script=scripts.submitted(folder),
             folder=folder,
-            options=run.slurm,
+            options=run.section(SlurmOptions),
             gres=submissions.gres_of(run, self._gres),
             partitions=self._partitions_for(run),
             account=self._settings.account,
             environment=self._job_environment(),
             after=self._awaited(run),
         )
-        known.unsure = True  # until the answer is there
+        known.unsure = known.sending = True  # until the answer is there
         self._watcher.sending()
         try:
-            number = await self._controller.submit(wanted)
+            number = await step_async(self._controller.submit, wanted)
         except EngineRefused:
             self._active.pop(run.id, None)
             await self._files.drop_record(run.id)
             await self._files.remove(run.id, user)
             raise
-        reach("submit:sent")
+        finally:
+            known.sending, known.unsure_since = False, time.monotonic()
         known.adopt(SlurmJob(number, ("PENDING",), user=user, comment=wanted.comment, submitted_at=datetime.now(UTC)))
         # Nobody has to wait for the note: without it, Slurm is searched for the run's mark, as after a lost reply.
-        task = asyncio.create_task(self._note(known), name="slurm-note")
-        self._notes.add(task)
-        task.add_done_callback(self._notes.discard)
+        self.tasks.spawn("slurm-note", lambda: self._note(known), of=run.id)
 
     async def _note(self, known: Known) -> None:
         """Write down the number under which Slurm has the run."""
@@ -285,7 +298,6 @@ class SlurmEngine:
                 await self._files.write_record(known.run_id, records.dump(known.record))
             except IsthmusError as error:
                 log.warning("the number of a job is not written", extra={"run": known.run_id, "error": str(error)})
-        reach("submit:noted")
 
     def _awaited(self, run: Run) -> dict[str, int]:
         """The numbers of the runs it waits for. Slurm takes a number that it has forgotten for one that ended well."""
@@ -311,8 +323,9 @@ class SlurmEngine:
     async def _load(self, run_id: str) -> Known | None:
         """Find a run again by its record."""
         content = await self._files.read_record(run_id)
-        if content is None:
-            return None
+        return None if content is None else self._take_up(run_id, content)
+
+    def _take_up(self, run_id: str, content: bytes) -> Known | None:
         record = records.load(run_id, content)
         if record.final is not None:
             self._over[run_id] = record
@@ -321,14 +334,27 @@ class SlurmEngine:
         return self._active[run_id]
 
     async def _digest(self, picture: Picture) -> None:
-        """Compare what is known with a picture; settle what ended; tell what changed."""
-        changed, ended = set[str](), list[Known]()
-        for known in list(self._active.values()):
+        """Compare what is known with a picture; settle what ended; tell what changed. One at a time."""
+        async with self._digesting:
+            await self._digest_one(picture)
+
+    async def _digest_one(self, picture: Picture) -> None:
+        changed, ended, absent = set[str](), list[Known](), list[Known]()
+        covered = [known for known in self._active.values() if picture.covers(known.record.job)]
+        for known in covered:
             try:
-                if await self._compare(known, picture):
+                if (job := self._pick(known, picture)) is None:
+                    if known.record.job is not None and known.since < picture.begun and not picture.hinted:
+                        absent.append(known)
+                elif await self._compare(known, job):
                     changed.add(known.run_id)
             except IsthmusError as error:  # of one run: the others go on
                 log.warning("a run could not be looked at", extra={"run": known.run_id, "error": str(error)})
+            except Exception as error:
+                count_task_failure("slurm-compare")
+                log.error("a run cannot be understood", exc_info=error, extra={"run": known.run_id})
+        changed |= await self._settler.missing(absent)
+        for known in covered:
             if known.job is not None and known.record.job and known.job.meaning.state is RunState.ENDED:
                 ended.append(known)
         changed -= {known.run_id for known in ended}
@@ -347,12 +373,8 @@ class SlurmEngine:
             self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
         return changed - self._untold
 
-    async def _compare(self, known: Known, picture: Picture) -> bool:
+    async def _compare(self, known: Known, job: SlurmJob) -> bool:
         """Take over what a picture shows of a run; whether that is news."""
-        job = self._pick(known, picture)
-        if job is None:
-            absent = known.record.job is not None and known.since < picture.begun
-            return absent and await self._settler.missing(known)
         known.missing = 0
         news = known.take(job, datetime.now(UTC))
         if known.record.job is None:
@@ -415,8 +437,9 @@ class SlurmEngine:
         known = self._active.get(run_id)
         if known is None:
             if run_id not in self._over and submissions.RUN_ID.fullmatch(run_id):
-                await self._bar(run_id)
-            return
+                known = await self._bar(run_id)
+            if known is None:
+                return
         if not known.record.cancelled:
             known.record = replace(known.record, cancelled=True)
             await self._files.write_record(run_id, records.dump(known.record))
@@ -429,7 +452,7 @@ class SlurmEngine:
             self._move_over()
             self._tell({run_id})
             return
-        await self._controller.cancel(known.record.job, known.record.user)
+        await step_async(self._controller.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
 
     async def hold(self, run_id: str) -> None:
@@ -451,7 +474,7 @@ class SlurmEngine:
         # Noted first when holding and last when releasing: what may be held is known to be ours.
         if held:
             await self._note_held(known, True)
-        await self._controller.hold(known.record.job, known.record.user, held)
+        await step_async(self._controller.hold, known.record.job, known.record.user, held)
         if not held:
             await self._note_held(known, False)
         self._watcher.nudge()
@@ -460,13 +483,17 @@ class SlurmEngine:
         known.record = replace(known.record, held=held)
         await self._files.write_record(known.run_id, records.dump(known.record))
 
-    async def _bar(self, run_id: str) -> None:
+    async def _bar(self, run_id: str) -> Known | None:
+        """Make the record of a run that must never begin; the run itself if somebody was about to submit it."""
         final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
         record = Record(run_id, final=final, cancelled=True)
-        if await self._files.create_record(run_id, records.dump(record), over=True):
+        if await self._files.create_record(run_id, records.dump(record)):
+            await self._files.finish_record(run_id, records.dump(record))
             self._over[run_id] = record
-        else:
-            await self._load(run_id)
+            return None
+        if (known := await self._load(run_id)) is None and run_id not in self._over:
+            raise SiteUnavailable(f"Run {run_id} is being cancelled by another control plane")
+        return known
 
     async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back the files that match."""
@@ -526,6 +553,12 @@ class SlurmEngine:
         file = await self._log(run_id, stream)
         if run_id in self._active:
             await self._logs.wait(file, offset, timeout)
+
+    async def open_to_read(self) -> LogReader:
+        """A reader of the logs in the site's folder."""
+        reader = SlurmReader(self._files, self._settings.log_seconds)
+        await reader.open()
+        return reader
 
     async def _log(self, run_id: str, stream: Stream) -> LogFile:
         return LogFile(run_id, (await self._known(run_id)).user, stream.value)

@@ -64,11 +64,13 @@ class Accounted:
     nodes: str = ""
     cpus: int = 0
     steps: int = 0
+    cancelled_by: str | None = None
+    """Whom accounting names, by name or number; nobody: empty; None where it would not say."""
 
     @property
     def whole(self) -> bool:
-        """Whether the books have heard all of it: its end, and the steps that it had."""
-        return self.ended_at is not None and (self.steps > 0 or self.started_at is None)
+        """Whether the books have heard all of it: its end, and the steps that it had. Without nodes it had none."""
+        return self.ended_at is not None and (self.steps > 0 or self.started_at is None or not self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +130,6 @@ class SiteFacts:
     gathers_usage: bool = False
     measures_energy: bool = False
     kill_wait: float = 30.0
+    services: frozenset[str] = frozenset({"0", "root", "slurm"})
+    """Accounts, by name and number, under which Slurm itself acts."""
     extra: dict[str, str] = field(default_factory=dict)

@@ -10,15 +10,21 @@
     slurm.out               what Slurm itself has to say
     begun, ended, units     what the batch script writes
     samples                 the journal of what it uses
+<folder>/news/              where jobs leave word that they began or ended (see `mailbox`); anybody may
 ```
 
 Records belong to the site's own account. A record is made whole or not at all, and only one of two who make it at the
-same time succeeds.
+same time succeeds: every record begins in `active`, where a name exists once. It moves by appearing in `over` and then
+disappearing from `active`, so whoever is killed in between leaves both; what is in `over` counts, and the other is
+removed when records are next listed.
+
+`launch` is the first file of a run's folder to be removed: without it no program starts, so a job that Slurm begins
+while `begun` is being removed has nothing to run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from isthmus.engines.base import FileSink, FileSource
@@ -32,8 +38,10 @@ class LogFile(NamedTuple):
     name: str
 
 
-WORKED_WITH = ("work", "tmp", "launch", "script")
-"""What nobody needs when the outputs have been collected."""
+MOST_NEWS = 5000
+"""Names that are looked at in one go: whoever fills the folder costs us no more than that."""
+WORKED_WITH = ("launch", "script", "work", "tmp")
+"""What nobody needs when the outputs have been collected, in the order in which it is removed."""
 
 
 class LaunchFile(NamedTuple):
@@ -50,6 +58,10 @@ class RunFiles(Protocol):
         """Connect, and make the folders."""
         ...
 
+    async def open_to_read(self) -> None:
+        """Connect, and change nothing: only records and files of runs can be read then."""
+        ...
+
     async def close(self) -> None:
         """Let go."""
         ...
@@ -63,14 +75,22 @@ class RunFiles(Protocol):
         ...
 
     async def list_records(self) -> tuple[set[str], set[str]]:
-        """The runs that are not over, and those that are."""
+        """The runs that are not over, and those that are; none is both."""
         ...
 
     async def read_record(self, run_id: str) -> bytes | None:
-        """The record of a run."""
+        """The record of a run; of two, the one that says that it is over."""
         ...
 
-    async def create_record(self, run_id: str, content: bytes, *, over: bool = False) -> bool:
+    async def read_records(self, run_ids: Collection[str]) -> dict[str, bytes]:
+        """The records of many runs that are not over; those that have one."""
+        ...
+
+    async def news(self) -> set[str]:
+        """The names of files in the folder `news`, each told once: they are removed. Some thousand at most."""
+        ...
+
+    async def create_record(self, run_id: str, content: bytes) -> bool:
         """Make a record; False if there is one."""
         ...
 
@@ -116,5 +136,5 @@ class RunFiles(Protocol):
         ...
 
     async def remove(self, run_id: str, user: str) -> None:
-        """Remove the run's folder."""
+        """Remove the run's folder, and first of all what starts it."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from isthmus._kit.durations import format_duration
 from isthmus.engines.base import Inventory, RunState
@@ -22,13 +22,13 @@ TRANSPORTS = {"Command": "command line on this machine", "SSH": "command line ov
 class Seen:
     """What Slurm said."""
 
+    now: datetime
     facts: SiteFacts
     nodes: Sequence[SlurmNode] = ()
     partitions: Sequence[SlurmPartition] = ()
     jobs: Sequence[SlurmJob] = ()
     gres: Mapping[str, str] = field(default_factory=dict)
     """Device classes and what Slurm calls them."""
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
@@ -92,7 +92,7 @@ def _node(node: SlurmNode, gres: Mapping[str, str]) -> SiteNode:
         features=list(node.features),
         states=sorted(node.states),
         queues=list(node.partitions),
-        gres=dict(node.gres),
+        engine_resources=dict(node.gres),
     )
 
 

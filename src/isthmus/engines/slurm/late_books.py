@@ -30,6 +30,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 GIVEN_UP_AFTER = 900.0
 
 Ask = Callable[[Sequence[SlurmJob]], Awaitable[dict[int, Accounted]]]
+Share = Callable[[SlurmJob, float], Awaitable[float]]
+"""A job's part of its nodes' energy, by jobs as they were at a moment or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class Late:
 class LateBooks:
     """Asks the books again."""
 
-    def __init__(self, ask: Ask, files: RunFiles) -> None:
-        self._ask, self._files = ask, files
+    def __init__(self, ask: Ask, files: RunFiles, share: Share) -> None:
+        self._ask, self._files, self._share = ask, files, share
         self._late: dict[str, Late] = {}
         self._some = asyncio.Event()
         self.pause = FIRST_PAUSE
@@ -72,18 +74,27 @@ class LateBooks:
             await self._some.wait()
             await asyncio.sleep(self.pause)
             self.pause = min(self.pause * 2, LONGEST_PAUSE)
+            asked = time.monotonic()
             rows = await self._ask([late.job for late in self._late.values()])
             for run_id, late in list(self._late.items()):
                 row = rows.get(late.job.id)
                 if row is not None and row.whole:
-                    await self._correct(run_id, late, row, corrected)
+                    await self._correct(run_id, late, row, asked, corrected)
                 elif time.monotonic() > late.until:
                     await self._settle(run_id, late.evidence.record.ended(late.told))
             if not self._late:
                 self._some.clear()
 
-    async def _correct(self, run_id: str, late: Late, row: Accounted, corrected: Callable[[Record], None]) -> None:
-        final = _with_energy(observing.over(replace(late.evidence, books=row)), late.told)
+    async def _correct(
+        self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[Record], None]
+    ) -> None:
+        evidence = replace(late.evidence, books=row)
+        if row.energy_joules:
+            try:
+                evidence = replace(evidence, energy_share=await self._share(late.job, asked))
+            except IsthmusError:  # it is asked for again
+                return
+        final = _with_energy(observing.over(evidence), late.told)
         record = late.evidence.record.ended(final)
         if await self._settle(run_id, record) and final != late.told:
             corrected(record)

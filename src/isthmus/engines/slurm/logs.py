@@ -7,10 +7,10 @@ a moment: a thousand who follow the same log cost the cluster one read.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from dataclasses import dataclass, field
 
+from isthmus._kit.tasks import SupervisedTasks
 from isthmus.errors import IsthmusError
 
 from .files import LogFile, RunFiles
@@ -32,20 +32,16 @@ class _Block:
 class Logs:
     """Reads logs, and wakes those who wait for more."""
 
-    def __init__(self, files: RunFiles, seconds: float) -> None:
-        self._files, self._seconds = files, seconds
+    def __init__(self, files: RunFiles, seconds: float, tasks: SupervisedTasks) -> None:
+        self._files, self._seconds, self._tasks = files, seconds, tasks
         self._waiting: dict[LogFile, dict[asyncio.Future[None], int]] = {}
         self._blocks: dict[LogFile, _Block] = {}
-        self._ticker: asyncio.Task[None] | None = None
         self.reads = 0
         """Made on the cluster's side so far."""
 
     async def close(self) -> None:
         """End, and wake everybody."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
+        await self._tasks.stop("slurm-log-ticker", of="logs")
         for file in list(self._waiting):
             self.wake(file)
 
@@ -76,8 +72,7 @@ class Logs:
         """Return when the log is longer than `offset`, when it is woken, or after so many seconds."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(file, {})[future] = offset
-        if self._ticker is None or self._ticker.done():
-            self._ticker = asyncio.create_task(self._tick())
+        self._tasks.spawn("slurm-log-ticker", self._tick, of="logs")
         try:
             await asyncio.wait([future], timeout=seconds)
         finally:

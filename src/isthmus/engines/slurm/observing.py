@@ -1,26 +1,35 @@
 """From what Slurm, its books and the job's own word say to an observation. Pure.
 
-Why a run ended is Slurm's to say; how its program ended is the script's, which was there. Times are on slurmctld's
+Why a run ended is Slurm's to say, as far as nothing else speaks against it (see `ends`); how its program ended is the
+script's, which was there. Times are on slurmctld's
 clock, which all nodes are compared with; how long it took is on the node's own.
 """
 
 from __future__ import annotations
 
+import re
 import signal as signals
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.engines.metering import Power, estimate
 from isthmus.engines.meters import WHOLE_NODE
 
-from . import parsing
+from . import ends, parsing
+from .ends import By, Own
 from .facts import Accounted, SlurmJob
 from .records import Record
 from .states import meaning, why_waiting
 
 Range = tuple[datetime, datetime]
+_SOURCE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_MOST_METERS = 64
+_LONGEST_RUN, _LAST_SECOND = 1e9, 253402300800
+LATEST_PLAN = timedelta(days=30)
+"""A later start is no estimate: a job without a time limit is ahead, or the partition is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class Word:
 
 
 def read_word(text: str) -> Word | None:
-    """The file `ended`; None if it is not whole."""
+    """The file `ended`; None if it is not whole. The job itself can write it: only what can be is believed."""
     values: dict[str, str] = {}
     times: list[str] = []
     counted: list[tuple[str, float]] = []
@@ -53,26 +62,29 @@ def read_word(text: str) -> Word | None:
             times.append(value)
         elif name == "meter":
             source, _, micro = value.partition(" ")
-            counted += [(source, int(micro) / 1e6)] if micro.isdigit() else []
+            if (joules := whole(micro)) is not None and _SOURCE.fullmatch(source) and len(counted) < _MOST_METERS:
+                counted.append((source, joules / 1e6))
         elif equals:
             values[name] = value
-    try:
-        job, code = int(values["job"]), int(values["code"])
-        start, end = _seconds(values["start"]), _seconds(values["end"])
-    except (KeyError, ValueError):
+    job, code = whole(values.get("job", ""), 10), whole(values.get("code", ""), 3)
+    start, end = _seconds(values.get("start", "")), _seconds(values.get("end", ""))
+    if job is None or code is None or code > 255 or start is None or end is None or end - start > _LONGEST_RUN:
         return None
     peak, energy = _usage(values.get("usage", ""))
-    if values.get("peak", "").isdigit():
-        peak = max(peak or 0, int(values["peak"]))
+    if (told := whole(values.get("peak", ""))) is not None:
+        peak = max(peak or 0, told)
     return Word(
         job, code, start, end, peak, _cpu(times), energy, tuple(counted), late=values.get("late") == "1",
         missing=values.get("missing") == "1",
     )  # fmt: skip
 
 
-def _seconds(text: str) -> float:
-    # A date that knows no nanoseconds leaves the letters.
-    return float(text.split(".")[0]) if not text.replace(".", "").isdigit() else float(text)
+def _seconds(text: str) -> float | None:
+    """Seconds since 1970. A date that knows no nanoseconds leaves the letters."""
+    found = decimal(text)
+    if found is None:
+        found = decimal(text.partition(".")[0])
+    return found if found is not None and found < _LAST_SECOND else None
 
 
 def _usage(text: str) -> tuple[int | None, float | None]:
@@ -81,8 +93,7 @@ def _usage(text: str) -> tuple[int | None, float | None]:
     for line in text.split(";"):
         memory, _, energy = line.partition("|")
         peaks.append(parsing.amount(memory) or 0)
-        if energy.strip().isdigit() and int(energy) < 2**62:
-            energies.append(float(energy))
+        energies.append(float(whole(energy.strip()) or 0))
     return max(peaks) or None, max(energies) or None
 
 
@@ -91,12 +102,12 @@ def _cpu(times: list[str]) -> float | None:
     if len(times) < 2:
         return None
     total = 0.0
-    for part in times[1].split():
+    for part in times[1].split()[:2]:
         minutes, _, seconds = part.rstrip("s").partition("m")
-        try:
-            total += int(minutes) * 60 + float(seconds)
-        except ValueError:
+        whole_minutes, rest = whole(minutes, 9), decimal(seconds)
+        if whole_minutes is None or rest is None:
             return None
+        total += whole_minutes * 60 + rest
     return total
 
 
@@ -114,6 +125,8 @@ class Evidence:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     energy_share: float = 1.0
     power: Mapping[str, Power] = field(default_factory=dict)
+    services: frozenset[str] = frozenset({"0", "root"})
+    """Accounts, by name and number, that may be Slurm itself."""
 
 
 def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]], start: Range | None) -> Observation:
@@ -139,7 +152,7 @@ def start_between(job: SlurmJob, now: datetime) -> Range | None:
     range, and the present is the earlier. In whole minutes, so that it is not news at every look.
     """
     planned = job.started_at
-    if planned is None or planned.year > now.year + 10:  # a partition that is down starts nothing before the year 8000
+    if planned is None or planned > now + LATEST_PLAN:
         return None
     latest = (planned + timedelta(seconds=59)).replace(second=0, microsecond=0)
     return (min(now, latest).replace(second=0, microsecond=0), latest)
@@ -187,15 +200,68 @@ def _reason(evidence: Evidence) -> tuple[EndReason, str]:
         return EndReason.SUPERVISOR_LOST, "Slurm no longer knows the job, and the job left no word of its end"
     means = meaning(source.states)
     reason = means.reason or EndReason.SUPERVISOR_LOST
+    told = means.told
+    if reason is EndReason.CANCELLED and not told:
+        reason, told = ends.cancelled(_canceller(evidence), _own(evidence), _who(evidence))
+    elif reason is EndReason.NODE_LOST:
+        reason, told = ends.node_lost(_own(evidence), told)
     if reason is not EndReason.COMPLETED:
-        return reason, means.told
+        return reason, told
     if word is not None and word.missing:
         return EndReason.START_FAILED, evidence.tail or "the program was not found on the cluster"
     if word is not None and word.late:
         return EndReason.TIME_LIMIT, ""
     if word is None and not evidence.begun and "COMPLETED" not in source.states:
         return EndReason.START_FAILED, evidence.tail or "Slurm could not start it"
-    return reason, means.told
+    return reason, told
+
+
+def _own(evidence: Evidence) -> Own:
+    """How far it came by itself."""
+    word = evidence.word
+    if word is None:
+        if evidence.begun:
+            return Own.BEGUN
+        placed = any(source is not None and source.nodes for source in (evidence.job, evidence.books))
+        return Own.PLACED if placed else Own.WAITED
+    if word.code == 0:
+        return Own.SUCCEEDED
+    return Own.SIGNALLED if word.code > 128 and _signal(word.code - 128) else Own.FAILED
+
+
+def _canceller(evidence: Evidence) -> By:
+    if evidence.record.cancelled:
+        return By.US
+    if _started_again(evidence):
+        return By.NOBODY
+    if evidence.books is None or meaning(evidence.books.states).reason is not EndReason.CANCELLED:
+        return By.UNKNOWN
+    if evidence.books.cancelled_by is None:
+        return By.UNKNOWN
+    if not evidence.books.cancelled_by:
+        return By.NOBODY
+    return By.SERVICE if evidence.books.cancelled_by in evidence.services else By.PERSON
+
+
+def _started_again(evidence: Evidence) -> bool:
+    """Whether Slurm, which had lost track of the job, tried to start it once more while it ran.
+
+    Then it says that it began later than the job itself does; or the service, not a person, ended it as it began.
+    """
+    source, books = evidence.job or evidence.books, evidence.books
+    if source is None or evidence.word is None or source.started_at is None:
+        return False
+    if source.started_at.timestamp() > evidence.word.start + 1:
+        return True
+    at_once = source.ended_at is not None and source.ended_at - source.started_at <= timedelta(seconds=1)
+    return at_once and books is not None and books.cancelled_by in evidence.services
+
+
+def _who(evidence: Evidence) -> str:
+    who = (evidence.books.cancelled_by if evidence.books else "") or ""
+    if who in ("0", "root"):
+        return "root"
+    return f"user {who}"
 
 
 def _status(evidence: Evidence, reason: EndReason) -> tuple[int | None, str | None]:

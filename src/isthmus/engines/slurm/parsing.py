@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from isthmus._kit.numbers import whole
+
 from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 
 JOB_FORMAT = "%A|%T|%r|%u|%P|%V|%S|%e|%N|%C|%D|%k"
@@ -21,8 +23,11 @@ _NONE = frozenset({"", "N/A", "NONE", "None", "Unknown", "(null)", "n/a", "None 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 _GRES = re.compile(r"([\w.-]+(?::[A-Za-z_][\w.-]*)?)(?::(\d+))?([KMGT])?(?:\([^)]*\))?")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)")
-_UNIT_INDEX = re.compile(r"([\w.-]+(?::[A-Za-z_][\w.-]*)?):\d+\(IDX:([\d,-]+)\)")
+_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMGT]?)")
+# It begins only where a word does: a long word would be tried from each of its letters.
+_UNIT_INDEX = re.compile(r"(?<![\w.-])([\w.-]+(?::[A-Za-z_][\w.-]*)?):[0-9]{1,9}\(IDX:([0-9,-]{1,4096})\)", re.ASCII)
+MOST_UNITS = 4096
+"""Of all devices of one job together."""
 
 
 def jobs(text: str, fence: str) -> list[SlurmJob]:
@@ -35,7 +40,7 @@ def jobs(text: str, fence: str) -> list[SlurmJob]:
 
 def _job(line: str) -> SlurmJob | None:
     parts = line.split("|", 11)
-    if len(parts) != 12 or not parts[0].isdigit():
+    if len(parts) != 12 or whole(parts[0]) is None:
         return None
     id_, state, reason, user, partition, submit, start, end, nodes, cpus, count, comment = parts
     return SlurmJob(
@@ -57,7 +62,7 @@ def _job(line: str) -> SlurmJob | None:
 def job(text: str) -> SlurmJob | None:
     """One line of `scontrol -o show job`."""
     found = dict(pairs(text))
-    if not found.get("JobId", "").isdigit():
+    if whole(found.get("JobId", "")) is None:
         return None
     code, signal = exit_status(found.get("ExitCode", ""))
     return SlurmJob(
@@ -86,7 +91,7 @@ def accounted(text: str, fence: str) -> list[Accounted]:
         if len(parts) != len(ACCOUNT_FIELDS.split(",")):
             continue
         number, dot, _ = parts[0].partition(".")
-        if not number.isdigit():
+        if whole(number) is None:
             continue
         row = _accounted(int(number), parts)
         if dot:
@@ -115,6 +120,7 @@ def _accounted(number: int, parts: list[str]) -> Accounted:
         energy_joules=_energy(energy),
         nodes="" if nodes in _NONE else nodes,
         cpus=_int(cpus),
+        cancelled_by=state.partition(" by ")[2].strip(),
     )
 
 
@@ -215,6 +221,7 @@ def facts(values: Mapping[str, str]) -> SiteFacts:
         measures_energy=values.get("AcctGatherEnergyType", "").removeprefix("acct_gather_energy/")
         not in ("", "none", "(null)"),
         kill_wait=float(wait[0]) if wait else 30.0,
+        services=frozenset({"0", "root", *re.findall(r"[^()\s]+", values.get("SlurmUser", "slurm"))}),
         extra={"cluster": values.get("ClusterName", "")},
     )
 
@@ -230,10 +237,12 @@ def pairs(line: str) -> Iterator[tuple[str, str]]:
 
 def moment(text: str) -> datetime | None:
     """A time; the commands are told to write them in UTC."""
-    if text in _NONE:
+    if len(text) != 19 or text[10] != "T":
         return None
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+        return datetime.fromisoformat(text).replace(
+            tzinfo=UTC
+        )  # a snapshot has thousands: strptime takes ten times as long
     except ValueError:
         return None
 
@@ -241,10 +250,10 @@ def moment(text: str) -> datetime | None:
 def exit_status(text: str) -> tuple[int | None, int | None]:
     """`42:0` is an exit code, `0:11` a signal."""
     code, _, signal = text.partition(":")
-    if not code.isdigit():
+    if (ended := whole(code)) is None:
         return None, None
-    number = int(signal) if signal.isdigit() else 0
-    return (None, number) if number else (int(code), None)
+    number = whole(signal) or 0
+    return (None, number) if number else (ended, None)
 
 
 def clock(text: str) -> float | None:
@@ -285,12 +294,20 @@ def gres(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def units(text: str) -> dict[str, tuple[str, ...]]:
-    """Which units of each generic resource a job was given: `board:akida:1(IDX:2)` in `scontrol show job -d`."""
+    """Which units of each generic resource a job was given: `board:akida:1(IDX:2)` in `scontrol show job -d`.
+
+    The job itself can write there: what cannot be is passed over.
+    """
     found: dict[str, list[str]] = {}
+    left = MOST_UNITS
     for match in _UNIT_INDEX.finditer(text):
         for piece in match[2].split(","):
-            first, _, last = piece.partition("-")
-            numbers = range(int(first), int(last or first) + 1)
+            first, dash, last = piece.partition("-")
+            begin, end = whole(first, 9), whole(last if dash else first, 9)
+            if begin is None or end is None:
+                continue
+            numbers = range(begin, min(end + 1, begin + left))
+            left -= len(numbers)
             found.setdefault(match[1], []).extend(str(n) for n in numbers)
     return {name: tuple(indices) for name, indices in found.items()}
 
@@ -303,8 +320,8 @@ def names(text: str) -> tuple[str, ...] | None:
 
 
 def _limit(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return whole(text)
 
 
 def _int(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return whole(text) or 0

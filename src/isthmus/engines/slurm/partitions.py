@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from isthmus._kit.durations import format_duration
 from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
+from isthmus.resources.engine_options import SlurmOptions
 
 from .facts import SlurmNode, SlurmPartition
 from .submissions import node_counts
@@ -34,8 +35,9 @@ def choose(
     access: Access = Access(),  # noqa: B008 - frozen
 ) -> tuple[str, ...]:
     """The partitions to name; none at all where Slurm's own default will do. Raises EngineRefused with every reason."""
-    if run.slurm.partition:
-        named = run.slurm.partition.split(",")
+    options = run.section(SlurmOptions)
+    if options.partition:
+        named = options.partition.split(",")
         if allowed and (barred := [name for name in named if name not in allowed]):
             raise EngineRefused(f"Partition {', '.join(barred)} is not open to Isthmus here; use {', '.join(allowed)}.")
         return tuple(named)
@@ -69,8 +71,9 @@ def unfit(
         return f"jobs must have {partition.min_nodes} nodes there"
     if partition.max_nodes is not None and run.nodes > partition.max_nodes:
         return f"jobs may have {partition.max_nodes} nodes there"
-    most = node_counts(run.nodes, run.slurm)[1]
-    per_node = run.memory_bytes // (run.nodes if run.slurm.memory_per_node else most)
+    options = run.section(SlurmOptions)
+    most = node_counts(run.nodes, options)[1]
+    per_node = run.memory_bytes // (run.nodes if options.memory_per_node else most)
     if partition.max_memory_per_node is not None and per_node > partition.max_memory_per_node:
         return f"jobs may have {partition.max_memory_per_node >> 20} MiB of memory on a node there"
     if barred := _barred(partition, access):

@@ -1,4 +1,4 @@
-"""The record of a run: what the driver itself must find again. Plain JSON; pure.
+"""The record of a run: what the driver itself must find again. Plain JSON. Pure.
 
 A record is made before anything is sent, is completed with Slurm's job id, and at the end holds how the run ended. It
 belongs to the site's own account, so that no job can change it.

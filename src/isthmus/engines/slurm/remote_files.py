@@ -2,27 +2,31 @@
 
 A folder goes over in one piece, packed, and appears under its name when it is complete. Logs and small files are read
 by SFTP; a log that is followed keeps its handle, so that reading on is one request.
+
+Every change passes `step_async`, so that tests can kill the process between any two of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import secrets
+import stat
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import IO, Any
 
-from isthmus._kit.crashpoints import reach
+from isthmus._kit.crashpoints import step_async
 from isthmus.engines.base import FileSink, FileSource
-from isthmus.engines.collecting import MAX_DEPTH, translate
+from isthmus.engines.collecting import MAX_DEPTH, matching
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
-from .files import WORKED_WITH, LaunchFile, LogFile
+from .files import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .ssh import SshConnections
 
 _HANDLES = 64
@@ -32,7 +36,9 @@ _UNPACK = 'umask 077; test -d "$2" && exit 0; mkdir "$1" && tar -xpf - -C "$1" &
 _REMOVE = 'for p; do test -e "$p" || continue; chmod -R u+rwX -- "$p" 2>/dev/null; rm -rf -- "$p"; done'
 _FOLDERS = (
     'umask 077; mkdir -p -- "$1"; chmod 711 -- "$1"; mkdir -p -- "$1/active" "$1/over" "$1/staging"; '
-    'test -d "$1/runs" || { mkdir -- "$1/runs" && chmod 1777 -- "$1/runs"; }'
+    # Under another name until its mode is right: a folder that persons cannot enter would be taken for ready.
+    'make() { test -d "$1" || { mkdir -- "$1-$$" && chmod $2 -- "$1-$$" && mv -T -- "$1-$$" "$1"; }; }; '
+    'make "$1/runs" 1777 && make "$1/news" 1733'
 )
 
 
@@ -43,11 +49,16 @@ class RemoteFiles:
         self._root, self._ssh = folder, ssh
         self._handles: dict[LogFile, Any] = {}
         self._moving: dict[str, tuple[int, int]] = {}
+        self._stuck: set[str] = set()
 
     async def open(self) -> None:
         """Make the folders."""
         await self._ssh.open()
-        await self._sh(_FOLDERS, self._root, user=None)
+        await step_async(self._sh, _FOLDERS, self._root, user=None)
+
+    async def open_to_read(self) -> None:
+        """Connect."""
+        await self._ssh.open()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -75,33 +86,81 @@ class RemoteFiles:
     async def list_records(self) -> tuple[set[str], set[str]]:
         """The runs that are not over, and those that are."""
         async with self._ssh.files(self._ssh.service) as sftp:
-            names = [set(await sftp.listdir(f"{self._root}/{place}")) for place in ("active", "over")]
-        return names[0] - {".", ".."}, names[1] - {".", ".."}
+            # In this order: a record that moves meanwhile is seen in one of the two places at least.
+            active, over = [
+                set(await sftp.listdir(f"{self._root}/{place}")) - {".", ".."} for place in ("active", "over")
+            ]
+            for run_id in active & over:
+                await self._unlink(sftp, f"{self._root}/active/{run_id}")  # of one killed between the two
+        return active - over, over
 
     async def read_record(self, run_id: str) -> bytes | None:
         """The record of a run."""
-        for place in ("active", "over", "active"):
+        # What is over stays over, whatever else there is. Looked for twice, because a record may move in between.
+        for place in ("over", "active", "over"):
             content = await self._read(self._ssh.service, f"{self._root}/{place}/{run_id}", 0, 1 << 20)
             if content is not None:
                 return content
         return None
 
-    async def create_record(self, run_id: str, content: bytes, *, over: bool = False) -> bool:
-        """Make a record; False if there is one."""
-        here, other = ("over", "active") if over else ("active", "over")
-        final = f"{self._root}/{here}/{run_id}"
+    async def read_records(self, run_ids: Collection[str]) -> dict[str, bytes]:
+        """The records of many runs, in one command: asked for one by one, a thousand take minutes on a slow line."""
+        words = ["sh", "-c", 'cd "$1/active" && grep -arH "" . || test $? -eq 1', "sh", self._root]
+        done = await self._ssh.shell(words, user=None)
+        if done.code:
+            raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {done.err.strip()[:300]}.")
+        found: dict[str, bytes] = {}
+        for line in done.out.split("\n"):
+            name, _, content = line.removeprefix("./").partition(":")
+            if name in run_ids:
+                found[name] = found.get(name, b"") + content.encode() + b"\n"
+        return found
+
+    # Word that runs left
+
+    async def news(self) -> set[str]:
+        """The names in the folder, which are removed."""
         async with self._ssh.files(self._ssh.service) as sftp:
-            if await sftp.exists(f"{self._root}/{other}/{run_id}") or await sftp.exists(final):
+            listed = set(await sftp.listdir(f"{self._root}/news")) - {".", ".."} - self._stuck
+            names = sorted(listed)[:MOST_NEWS]
+            taken = await asyncio.gather(*(self._take(sftp, name) for name in names))
+        return {name for name, is_taken in zip(names, taken, strict=True) if is_taken}
+
+    async def _take(self, sftp: Any, name: str) -> bool:
+        try:
+            await step_async(sftp.remove, f"{self._root}/news/{name}")
+        except self._missing():
+            return False
+        except self._sftp_error():
+            # A folder, which has no business here, and may not be ours to remove: it is not looked at again.
+            if len(self._stuck) < MOST_NEWS:
+                self._stuck.add(name)
+            return False
+        return True
+
+    def _sftp_error(self) -> type[Exception]:
+        import asyncssh
+
+        return asyncssh.SFTPError
+
+    async def create_record(self, run_id: str, content: bytes) -> bool:
+        """Make a record; False if there is one."""
+        active, over = f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}"
+        async with self._ssh.files(self._ssh.service) as sftp:
+            if await sftp.exists(over) or await sftp.exists(active):
                 return False
             new = await self._temporary(sftp, run_id, content)
             try:
-                await sftp.link(new, final)
+                await step_async(sftp.link, new, active)
             except self._failure():
-                if await sftp.exists(final):
+                if await sftp.exists(active):
                     return False
                 raise
             finally:
-                await sftp.remove(new)
+                await step_async(sftp.remove, new)
+            if await sftp.exists(over):  # another one made a record and ended it since we looked
+                await self._unlink(sftp, active)
+                return False
         return True
 
     def _failure(self) -> type[Exception]:
@@ -110,33 +169,47 @@ class RemoteFiles:
         return asyncssh.SFTPFailure
 
     async def write_record(self, run_id: str, content: bytes) -> None:
-        """Change the record of a run that is not over."""
+        """Change the record of a run that is not over: a line more. One that is not there is not made again."""
         async with self._ssh.files(self._ssh.service) as sftp:
-            new = await self._temporary(sftp, run_id, content)
-            await sftp.posix_rename(new, f"{self._root}/active/{run_id}")
+            try:
+                path = f"{self._root}/active/{run_id}"
+                async with await step_async(sftp.open, path, self._append(), encoding=None) as file:
+                    await step_async(file.write, b"\n" + content)
+            except self._missing():
+                raise SiteUnavailable(f"The record of run {run_id} is no longer there.") from None
+
+    def _append(self) -> int:
+        from asyncssh import FXF_APPEND, FXF_WRITE
+
+        return FXF_WRITE | FXF_APPEND
+
+    def _missing(self) -> type[Exception]:
+        import asyncssh
+
+        return asyncssh.SFTPNoSuchFile
 
     async def finish_record(self, run_id: str, content: bytes) -> None:
         """The run is over."""
         async with self._ssh.files(self._ssh.service) as sftp:
             new = await self._temporary(sftp, run_id, content)
-            await sftp.posix_rename(new, f"{self._root}/over/{run_id}")
+            await step_async(sftp.posix_rename, new, f"{self._root}/over/{run_id}")
             await self._unlink(sftp, f"{self._root}/active/{run_id}")
 
     async def drop_record(self, run_id: str) -> None:
         """Forget the run."""
         async with self._ssh.files(self._ssh.service) as sftp:
+            # In this order: what is over must not become active again.
             for place in ("active", "over"):
                 await self._unlink(sftp, f"{self._root}/{place}/{run_id}")
 
-    @staticmethod
-    async def _unlink(sftp: Any, path: str) -> None:
-        if await sftp.exists(path):
-            await sftp.remove(path)
+    async def _unlink(self, sftp: Any, path: str) -> None:
+        with contextlib.suppress(self._missing()):
+            await step_async(sftp.remove, path)
 
     async def _temporary(self, sftp: Any, run_id: str, content: bytes) -> str:
         new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
-        async with sftp.open(new, "xb") as file:
-            await file.write(content)
+        async with await step_async(sftp.open, new, "xb") as file:
+            await step_async(file.write, content)
         return new
 
     # The run's folder
@@ -146,7 +219,6 @@ class RemoteFiles:
     ) -> bool:
         """Make the folder, then the record."""
         await self._prepare(run_id, user, launch, source)
-        reach("submit:prepared")
         return await self.create_record(run_id, record)
 
     async def _prepare(
@@ -160,7 +232,9 @@ class RemoteFiles:
             total = packed.tell()
             packed.seek(0)
             try:
-                await self._sh(_UNPACK, new, final, user=user, stdin=packed, sent=self._counter(run_id, total))
+                await step_async(
+                    self._sh, _UNPACK, new, final, user=user, stdin=packed, sent=self._counter(run_id, total)
+                )
             finally:
                 self._moving.pop(run_id, None)
 
@@ -175,7 +249,7 @@ class RemoteFiles:
 
     async def bar(self, run_id: str, user: str) -> None:
         """Leave word that the run must not begin."""
-        await self._sh('test -d "$1" || exit 0; : >"$1/barred"', self.folder(run_id), user=user)
+        await step_async(self._sh, 'test -d "$1" || exit 0; : >"$1/barred"', self.folder(run_id), user=user)
 
     async def read(self, file: LogFile, offset: int = 0, size: int = 65536) -> bytes | None:
         """Part of a file of the run."""
@@ -186,6 +260,8 @@ class RemoteFiles:
             async with self._ssh.files(file.user) as sftp:
                 held, client = self._handles.pop(file, (None, None))
                 if held is None or client is not sftp:
+                    if not await _is_plain(sftp, path):
+                        return None
                     held = await sftp.open(path, "rb")
                 self._handles[file] = (held, sftp)
                 while len(self._handles) > _HANDLES:
@@ -198,9 +274,12 @@ class RemoteFiles:
 
     async def _read(self, user: str, path: str, offset: int, size: int) -> bytes | None:
         try:
-            async with self._ssh.files(user) as sftp, sftp.open(path, "rb") as file:
-                content: bytes = await file.read(size, offset)
-                return content
+            async with self._ssh.files(user) as sftp:
+                if not await _is_plain(sftp, path):
+                    return None
+                async with sftp.open(path, "rb") as file:
+                    content: bytes = await file.read(size, offset)
+                    return content
         except FileNotFoundError:
             return None
 
@@ -220,13 +299,13 @@ class RemoteFiles:
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches, as the person: nothing is read that is not theirs to read."""
-        compiled = [translate(pattern) for pattern in patterns]
         skipped: list[str] = []
         found: list[tuple[str, Any]] = []
         work = f"{self.folder(run_id)}/work"
         async with self._ssh.files(user) as sftp:
             await self._walk(sftp, work, "", 0, found, skipped)
-            wanted = [item for item in found if any(pattern.fullmatch(item[0]) for pattern in compiled)]
+            meant = set(await asyncio.to_thread(matching, [path for path, _ in found], patterns))
+            wanted = [item for item in found if item[0] in meant]
             count = self._counter(run_id, sum(int(attributes.size or 0) for _, attributes in wanted))
             try:
                 for path, attributes in sorted(wanted, key=lambda item: item[0]):
@@ -306,13 +385,14 @@ class RemoteFiles:
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
         folder = self.folder(run_id)
-        await self._sh(_REMOVE, *(f"{folder}/{name}" for name in WORKED_WITH), user=user)
+        await step_async(self._sh, _REMOVE, *(f"{folder}/{name}" for name in WORKED_WITH), user=user)
 
     async def remove(self, run_id: str, user: str) -> None:
         """Remove the run's folder."""
         for name in _LOGS:
             self._handles.pop(LogFile(run_id, user, name), None)
-        await self._sh(_REMOVE, self.folder(run_id), user=user)
+        folder = self.folder(run_id)
+        await step_async(self._sh, _REMOVE, f"{folder}/launch", folder, user=user)
 
 
 def _pack(out: IO[bytes], launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
@@ -352,3 +432,8 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
     info = tarfile.TarInfo(name)
     info.size, info.mode = len(content), mode
     tar.addfile(info, io.BytesIO(content))
+
+
+async def _is_plain(sftp: Any, path: str) -> bool:
+    """Whether there is a plain file. A pipe would hold up its reader, and with it all that is asked as this person."""
+    return stat.S_ISREG((await sftp.lstat(path)).permissions or 0)

@@ -56,7 +56,7 @@ def script(wanted: Metering, guessed: Guess | None, sys: str = "/sys") -> str:
     return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(told=told)
 
 
-_HEAD = r"""run=$1 child=$2
+_HEAD = r"""run=$1
 exec 3>&2 2>/dev/null
 umask 077
 over= sleeper=
@@ -64,6 +64,8 @@ trap 'over=1; [ -n "$sleeper" ] && kill $sleeper' TERM
 read -r up others </proc/uptime || exit 0
 boot=$(($(date +%s) - ${up%.*}))
 page=$(getconf PAGESIZE) || page=4096
+child=$2
+until [ -n "$child" ] || [ -n "$over" ] || read -r child <"$run/.pid"; do sleep 0.1; done
 """
 
 _USED = r"""

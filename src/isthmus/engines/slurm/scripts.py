@@ -4,7 +4,10 @@ Slurm is given three lines that start `launch` in the run's folder: one file for
 system that nodes share it is files that cost, and not lines. It begins with the batch script, which
 
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
-- starts the program, its output going into files of its own, and passes signals on to it;
+- starts a second shell, which runs the program in its foreground, its output going into files of its own, and which
+  writes down how it ended. A shell that waits in the foreground always learns the true status, whatever signals come;
+  one that uses `wait` does not: bash loses it when a signal comes in the moment in which the program ends;
+- passes signals on to the program, whose number is in `.pid`;
 - holds time limits that are not whole minutes;
 - starts the sampler, which writes down what the job uses while it runs, and reads the meters of devices that have any;
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
@@ -70,7 +73,7 @@ def batch(wishes: Wishes) -> str:
         grace=GRACE_SECONDS,
         units=_units(wishes.devices),
         usage=_USAGE if wishes.ask_usage else "",
-        metered="wait $sampler\n" if wishes.metered else "",
+        metered="wait $sampler\n  " if wishes.metered else "",
         counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if wishes.metered else "",
     )
 
@@ -82,72 +85,95 @@ now() {{ date +%s.%N; }}
 [ -e "$run/barred" ] && {{ echo "isthmus: cancelled before it began" >&2; exit 143; }}
 me="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}}"
 mine="$run/.begun.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.$$"
-echo "$me $(now) $(hostname)" >"$mine" || exit 127
-if ! ln "$mine" "$run/begun" 2>/dev/null; then
+echo "$me $(now) $(hostname) $$" >"$mine" || exit 127
+# A network file system may make the link and lose the answer: then it is ours, although it was there already.
+if ! ln "$mine" "$run/begun" 2>/dev/null && [ "$(cat "$mine")" != "$(cat "$run/begun" 2>/dev/null)" ]; then
   read -r job restarts rest <"$run/begun"
   if [ "$job" != "$SLURM_JOB_ID" ] || [ "$restarts" -ge "${{SLURM_RESTART_COUNT:-0}}" ]; then
     rm -f "$mine"
     echo "isthmus: job $job has begun this run already; nothing is done twice" >&2
     exit 0
   fi
-  rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters"
+  rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters" "$run/.pid"
   mv -f "$mine" "$run/begun"
 fi
 rm -f "$mine"
+news="${{run%/*/*}}/news/${{run##*/}}"
+true 2>/dev/null >"$news.begun"
 mkdir -p "$run/tmp"
 cd "$run/work" || exit 127
 {units}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
-start=$(now)
-$reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors} &
-child=$!
+pass_on() {{
+  tries=0
+  until read -r child 2>/dev/null <"$run/.pid"; do
+    tries=$((tries + 1))
+    if [ $tries -gt 200 ] || [ -e "$run/ended" ]; then return; fi
+    sleep 0.05
+  done
+  kill -s $1 $child 2>/dev/null
+}}
 for name in TERM INT HUP QUIT USR1 USR2 CONT; do
-  trap "kill -s $name $child 2>/dev/null" $name
+  trap "pass_on $name" $name
 done
-/bin/sh "$run/launch" sample "$run" $child </dev/null >/dev/null 2>>"$run/sampling.log" &
-sampler=$!
-watch=
-if [ -n "{limit}" ]; then
-  (
-    sleep {limit}
-    : >"$run/late"
-    kill -s TERM $child 2>/dev/null
-    sleep {grace}
-    kill -s KILL $child 2>/dev/null
-  ) </dev/null >/dev/null 2>&1 &
-  watch=$!
-fi
-while :; do
-  wait $child
+(
+  trap : TERM INT HUP QUIT USR1 USR2 CONT
+  /bin/sh "$run/launch" sample "$run" </dev/null >/dev/null 2>>"$run/sampling.log" &
+  sampler=$!
+  watch=
+  if [ -n "{limit}" ]; then
+    (
+      sleep {limit}
+      : >"$run/late"
+      read -r child <"$run/.pid"
+      kill -s TERM $child 2>/dev/null
+      sleep {grace}
+      kill -s KILL $child 2>/dev/null
+    ) </dev/null >/dev/null 2>&1 &
+    watch=$!
+  fi
+  start=$(now)
+  # Redirected inside: what this shell says of a program that a signal ended is no output of the program.
+  (exec $reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors})
   code=$?
-  kill -0 $child 2>/dev/null || break
+  end=$(now)
+  [ -n "$watch" ] && kill $watch 2>/dev/null
+  kill $sampler 2>/dev/null
+  times >"$run/.times" 2>/dev/null
+  {metered}peak=
+  while IFS=: read -r number names path; do
+    case ",$names," in
+      *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
+      ,,) file="/sys/fs/cgroup$path/memory.peak" ;;
+      *) continue ;;
+    esac
+    [ -r "$file" ] && read -r peak <"$file"
+  done </proc/self/cgroup 2>/dev/null
+  usage=
+  {usage}{{
+    echo "job=$SLURM_JOB_ID"
+    echo "code=$code"
+    echo "start=$start"
+    echo "end=$end"
+    echo "peak=$peak"
+    echo "usage=$usage"
+    [ -e "$run/late" ] && echo "late=1"
+    [ -e "$run/missing" ] && echo "missing=1"
+    sed 's/^/times=/' "$run/.times"
+{counted}  }} >"$run/.ended" && mv -f "$run/.ended" "$run/ended"
+  true 2>/dev/null >"$news"
+  exit $code
+) &
+runner=$! code=
+while [ ! -e "$run/ended" ]; do
+  wait $runner
+  code=$?
+  kill -0 $runner 2>/dev/null || break
 done
-end=$(now)
-[ -n "$watch" ] && kill $watch 2>/dev/null
-kill $sampler 2>/dev/null
-times >"$run/.times" 2>/dev/null
-{metered}peak=
-while IFS=: read -r number names path; do
-  case ",$names," in
-    *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
-    ,,) file="/sys/fs/cgroup$path/memory.peak" ;;
-    *) continue ;;
-  esac
-  [ -r "$file" ] && read -r peak <"$file"
-done </proc/self/cgroup 2>/dev/null
-usage=
-{usage}{{
-  echo "job=$SLURM_JOB_ID"
-  echo "code=$code"
-  echo "start=$start"
-  echo "end=$end"
-  echo "peak=$peak"
-  echo "usage=$usage"
-  [ -e "$run/late" ] && echo "late=1"
-  [ -e "$run/missing" ] && echo "missing=1"
-  sed 's/^/times=/' "$run/.times"
-{counted}}} >"$run/.ended" && mv -f "$run/.ended" "$run/ended"
-exit $code
+while IFS== read -r name value; do
+  [ "$name" = code ] && code=$value
+done 2>/dev/null <"$run/ended"
+exit ${{code:-1}}
 """
 
 _USAGE = """\
@@ -175,6 +201,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
     words = _command(run, folder)
     first = shlex.quote(words[0])
     lines = [
+        f"echo $$ >{shlex.quote(f'{folder}/.pid')}",
         'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
         f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
         "export HOME",

@@ -11,7 +11,7 @@ from isthmus.errors import EngineRefused
 
 from .submissions import USER
 
-Transport = Literal["Command", "SSH", "REST"]
+Transport = Literal["Auto", "Command", "SSH", "REST"]
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 

@@ -4,8 +4,10 @@ As root, everything of a run is made to belong to its person, and what a person 
 step without following links: what root reads for somebody must be that person's own file.
 
 A burst of jobs is a burst of small files: each run has as few as it can, and their paths are plain texts.
+
+Every change passes `step`, so that tests can kill the process between any two of them.
 """
-# ruff: noqa: PTH102, PTH104, PTH105, PTH108, PTH110 - a Path costs more than the call it is made for
+# ruff: noqa: PTH110 - a Path costs more than the call it is made for
 
 from __future__ import annotations
 
@@ -16,26 +18,28 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from isthmus._kit.crashpoints import reach
+from isthmus._kit.crashpoints import step
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
 from .command_line import account
-from .files import WORKED_WITH, LaunchFile, LogFile
+from .files import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .trips import Trips
 
 T = TypeVar("T")
 THREADS = 12
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_FOLDERS = ((".", 0o711), ("active", 0o700), ("over", 0o700), ("staging", 0o700), ("runs", 0o711), ("news", 0o1733))
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -44,6 +48,7 @@ class SharedFiles:
 
     def __init__(self, folder: str) -> None:
         self._root = Path(folder)
+        self._news = f"{folder}/news"
         self._superuser = os.geteuid() == 0
         self._uids: dict[str, tuple[int, int]] = {}
         self._moving: dict[str, tuple[int, int]] = {}
@@ -55,12 +60,30 @@ class SharedFiles:
         """Make the folders."""
         await self._do(self._make_folders)
 
+    async def open_to_read(self) -> None:
+        """See whether the folders are there."""
+        if not await self._do((self._root / "runs").is_dir):
+            raise SiteUnavailable(f"The site's folder {self._root} is not there.")
+
     def _make_folders(self) -> None:
-        for name, mode in ((".", 0o711), ("active", 0o700), ("over", 0o700), ("staging", 0o700), ("runs", 0o711)):
-            path = self._root / name
+        for name, mode in _FOLDERS:
+            path = (self._root / name).absolute()
             if not path.is_dir():
-                path.mkdir(parents=True)
-                path.chmod(mode)
+                step(path.parent.mkdir, parents=True, exist_ok=True)
+                self._make_open(path, mode)
+
+    @staticmethod
+    def _make_open(path: Path, mode: int) -> None:
+        """Under another name until its mode is right: a folder that persons cannot enter would be taken for ready."""
+        new = f"{path.parent}/.{path.name}-{secrets.token_hex(6)}"
+        step(os.mkdir, new)
+        step(os.chmod, new, mode)
+        try:
+            step(os.rename, new, path)
+        except OSError as error:
+            step(os.rmdir, new)
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
 
     async def close(self) -> None:
         """Let go of the threads; what hangs is not waited for."""
@@ -79,35 +102,76 @@ class SharedFiles:
 
     async def list_records(self) -> tuple[set[str], set[str]]:
         """The runs that are not over, and those that are."""
-        return await self._do(lambda: (_names(self._root / "active"), _names(self._root / "over")))
+        return await self._do(self._list_records)
+
+    def _list_records(self) -> tuple[set[str], set[str]]:
+        # In this order: a record that moves meanwhile is seen in one of the two places at least.
+        active, over = _names(self._root / "active"), _names(self._root / "over")
+        for run_id in active & over:
+            self._unlink(f"{self._root}/active/{run_id}")  # left by whoever was killed between the two
+        return active - over, over
 
     async def read_record(self, run_id: str) -> bytes | None:
         """The record of a run."""
         return await self._do(self._read_record, run_id)
 
     def _read_record(self, run_id: str) -> bytes | None:
-        # In this order: a record that moves meanwhile is in one of the two places at every moment.
-        for place in ("active", "over", "active"):
+        # What is over stays over, whatever else there is. Looked for twice, because a record may move in between.
+        for place in ("over", "active", "over"):
             with contextlib.suppress(FileNotFoundError):
                 return (self._root / place / run_id).read_bytes()
         return None
 
-    async def create_record(self, run_id: str, content: bytes, *, over: bool = False) -> bool:
-        """Make a record; False if there is one."""
-        return await self._quickly(self._create_record, run_id, content, over)
+    async def read_records(self, run_ids: Collection[str]) -> dict[str, bytes]:
+        """The records of many runs, in one go."""
+        return await self._do(self._read_records, run_ids)
 
-    def _create_record(self, run_id: str, content: bytes, over: bool) -> bool:
-        here, other = ("over", "active") if over else ("active", "over")
-        if os.path.exists(f"{self._root}/{other}/{run_id}"):
+    def _read_records(self, run_ids: Collection[str]) -> dict[str, bytes]:
+        found = {run_id: self._read_record(run_id) for run_id in run_ids}
+        return {run_id: content for run_id, content in found.items() if content is not None}
+
+    # Word that runs left
+
+    async def news(self) -> set[str]:
+        """The names in the folder, which are removed."""
+        return await self._do(self._take_news)
+
+    def _take_news(self) -> set[str]:
+        with os.scandir(self._news) as entries:
+            names = [entry.name for entry in islice(entries, MOST_NEWS)]
+        return {name for name in names if self._take(f"{self._news}/{name}")}
+
+    @staticmethod
+    def _take(path: str) -> bool:
+        """Remove a name; whether it meant something. Whatever it is, it is neither opened nor followed."""
+        try:
+            step(os.unlink, path)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            remove_tree(Path(path))
+            return False
+        return True
+
+    async def create_record(self, run_id: str, content: bytes) -> bool:
+        """Make a record; False if there is one."""
+        return await self._quickly(self._create_record, run_id, content)
+
+    def _create_record(self, run_id: str, content: bytes) -> bool:
+        active, over = f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}"
+        if os.path.exists(over):
             return False
         new = self._temporary(run_id, content)
         try:
             # A link appears whole, and only once.
-            os.link(new, f"{self._root}/{here}/{run_id}")
+            step(os.link, new, active)
         except FileExistsError:
             return False
         finally:
-            os.unlink(new)
+            step(os.unlink, new)
+        if os.path.exists(over):  # another one made a record and ended it since we looked
+            self._unlink(active)
+            return False
         return True
 
     async def write_record(self, run_id: str, content: bytes) -> None:
@@ -117,7 +181,7 @@ class SharedFiles:
     def _write_record(self, run_id: str, content: bytes) -> None:
         fd = os.open(f"{self._root}/active/{run_id}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(fd, b"\n" + content)
+            _write_all(fd, b"\n" + content)
         finally:
             os.close(fd)
 
@@ -126,22 +190,28 @@ class SharedFiles:
         await self._quickly(self._finish_record, run_id, content)
 
     def _finish_record(self, run_id: str, content: bytes) -> None:
-        os.replace(self._temporary(run_id, content), f"{self._root}/over/{run_id}")
-        (self._root / "active" / run_id).unlink(missing_ok=True)
+        step(os.replace, self._temporary(run_id, content), f"{self._root}/over/{run_id}")
+        self._unlink(f"{self._root}/active/{run_id}")
 
     async def drop_record(self, run_id: str) -> None:
         """Forget the run."""
         await self._do(self._drop_record, run_id)
 
     def _drop_record(self, run_id: str) -> None:
+        # In this order: what is over must not become active again.
         for place in ("active", "over"):
-            (self._root / place / run_id).unlink(missing_ok=True)
+            self._unlink(f"{self._root}/{place}/{run_id}")
+
+    @staticmethod
+    def _unlink(path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            step(os.unlink, path)
 
     def _temporary(self, run_id: str, content: bytes) -> str:
         new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
-        fd = os.open(new, _NEW, 0o600)
+        fd = step(os.open, new, _NEW, 0o600)
         try:
-            os.write(fd, content)
+            _write_all(fd, content)
         finally:
             os.close(fd)
         return new
@@ -159,8 +229,7 @@ class SharedFiles:
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None, record: bytes
     ) -> bool:
         self._prepare(run_id, user, launch, source)
-        reach("submit:prepared")
-        return self._create_record(run_id, record, over=False)
+        return self._create_record(run_id, record)
 
     def _prepare(self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
         final = f"{self._root}/runs/{run_id}"
@@ -177,7 +246,7 @@ class SharedFiles:
             if source is not None:
                 self._bring(run_id, Path(new, "work"), source, owner)
             try:
-                os.rename(new, final)
+                step(os.rename, new, final)
                 there = True
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -197,29 +266,28 @@ class SharedFiles:
                 self._make_folder(parent, owner)
                 made.add(parent)
             if file.link is not None:
-                target.symlink_to(check_link(file.path, file.link))
+                step(os.symlink, check_link(file.path, file.link), target)
                 if self._superuser:
-                    os.lchown(target, *owner)
+                    step(os.lchown, target, *owner)
                 continue
-            shutil.copyfile(source.path_of(file), target)
+            step(shutil.copyfile, source.path_of(file), target)
             if self._superuser:
-                os.chown(target, *owner)
-            target.chmod(file.mode & 0o777)
+                step(os.chown, target, *owner)
+            step(target.chmod, file.mode & 0o777)
             done += file.size
             self._moving[run_id] = (done, total)
 
     def _make_folder(self, path: Path | str, owner: tuple[int, int]) -> None:
-        os.mkdir(path, 0o700)
+        step(os.mkdir, path, 0o700)
         if self._superuser:
-            os.chown(path, *owner)
+            step(os.chown, path, *owner)
 
     def _write(self, path: str, content: bytes, mode: int, owner: tuple[int, int]) -> None:
-        fd = os.open(path, _NEW, mode)
+        fd = step(os.open, path, _NEW, mode)
         try:
-            while content:
-                content = content[os.write(fd, content) :]
+            _write_all(fd, content)
             if self._superuser:
-                os.fchown(fd, *owner)
+                step(os.fchown, fd, *owner)
         finally:
             os.close(fd)
 
@@ -230,7 +298,7 @@ class SharedFiles:
 
     def _bar(self, run_id: str) -> None:
         with contextlib.suppress(FileNotFoundError, FileExistsError), self._inside(run_id) as folder:
-            os.close(os.open("barred", _NEW | os.O_NOFOLLOW, 0o644, dir_fd=folder))
+            os.close(step(os.open, "barred", _NEW | os.O_NOFOLLOW, 0o644, dir_fd=folder))
 
     # What the run left
 
@@ -293,7 +361,7 @@ class SharedFiles:
         with contextlib.suppress(FileNotFoundError), self._inside(run_id) as folder:
             for name in WORKED_WITH:
                 try:
-                    os.unlink(name, dir_fd=folder)
+                    step(os.unlink, name, dir_fd=folder)
                 except FileNotFoundError:
                     continue
                 except IsADirectoryError:
@@ -302,7 +370,12 @@ class SharedFiles:
     async def remove(self, run_id: str, user: str) -> None:
         """Remove the run's folder."""
         del user
-        await self._do(remove_tree, self._root / "runs" / run_id)
+        await self._do(self._remove, run_id)
+
+    def _remove(self, run_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError), self._inside(run_id) as folder:
+            step(os.unlink, "launch", dir_fd=folder)
+        remove_tree(self._root / "runs" / run_id)
 
     def _owner(self, user: str) -> tuple[int, int]:
         if not self._superuser:
@@ -332,3 +405,9 @@ class SharedFiles:
 def _names(folder: Path) -> set[str]:
     with os.scandir(folder) as entries:
         return {entry.name for entry in entries}
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    """On a disk that is nearly full a write may take a part only, and says so only when it is asked for the rest."""
+    while content:
+        content = content[step(os.write, fd, content) :]

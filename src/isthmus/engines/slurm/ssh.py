@@ -81,6 +81,9 @@ class SshConnections:
                     try:
                         await _feed(process, stdin, sent)
                         done = await process.communicate()
+                        process.close()
+                        # Until the other side has closed it too, it counts among the sessions that sshd allows.
+                        await process.wait_closed()
                     finally:
                         process.close()
             except TimeoutError:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from isthmus.engines.base import Run
 from isthmus.errors import EngineRefused
-from isthmus.resources.jobs import DependencyCondition, SlurmOptions
+from isthmus.resources.engine_options import SlurmOptions
+from isthmus.resources.jobs import DependencyCondition
 
 from .facts import MARK
 
@@ -69,6 +70,8 @@ def comment_of(run_id: str) -> str:
 
 def job_name(run: Run) -> str:
     """What people see in squeue."""
+    if named := run.section(SlurmOptions).job_name:
+        return named
     return _NOT_IN_NAME.sub("-", run.job).strip("-")[:64] or "isthmus"
 
 
@@ -149,7 +152,8 @@ _CONDITIONS = {
 def dependency_of(run: Run, numbers: Mapping[str, int]) -> str:
     """What the run waits for, in Slurm's words: other runs of ours, and what its options name beside them."""
     parts = [f"{_CONDITIONS[other.condition]}:{numbers[other.run_id]}" for other in run.after]
-    return ",".join([*parts, *([run.slurm.dependency] if run.slurm.dependency else [])])
+    own = run.section(SlurmOptions).dependency
+    return ",".join([*parts, *([own] if own else [])])
 
 
 def node_counts(nodes: int, options: SlurmOptions) -> tuple[int, int]:

@@ -5,16 +5,18 @@ Made for each person and for a few minutes only, so that one that leaks is soon 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import time
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isthmus.errors import Misconfigured
 
 from .settings import RestSettings
+
+if TYPE_CHECKING:
+    from jwt import PyJWS
 
 LIFE_SECONDS = 900
 _RENEW_BEFORE = 120
@@ -46,21 +48,42 @@ class Tokens:
     def _key(self) -> bytes:
         assert self._settings.key_file is not None
         try:
-            return self._settings.key_file.read_bytes()
+            key = self._settings.key_file.read_bytes()
         except OSError as error:
             raise Misconfigured(f"The key {self._settings.key_file} cannot be read: {error.strerror}.") from None
+        if not key:
+            raise Misconfigured(f"The key {self._settings.key_file} is empty; copy the site's jwt_hs256.key there.")
+        return key
 
 
 def make(key: bytes, user: str, now: float, life: float = LIFE_SECONDS) -> str:
     """A signed token."""
     # The clocks of two machines may be minutes apart.
     claims = {"exp": int(now + life), "iat": int(now) - 300, "sun": user}
-    head = f"{_encode(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{_encode(json.dumps(claims).encode())}"
-    return f"{head}.{_encode(hmac.digest(key, head.encode(), hashlib.sha256))}"
+    return _signer().encode(json.dumps(claims).encode(), key, "HS256")
 
 
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+@cache
+def _signer() -> PyJWS:
+    """PyJWT, with whatever bytes the key file holds as the secret, as Slurm itself does.
+
+    Slurm's documentation long told to make the key with `openssl genrsa`. PyJWT refuses such text as a secret of HS256,
+    and short ones, to protect those who verify tokens of strangers. Here nothing is verified.
+    """
+    import jwt  # tens of milliseconds, and only where tokens are made
+    from jwt.algorithms import HMACAlgorithm
+
+    class AnyBytes(HMACAlgorithm):
+        def prepare_key(self, key: str | bytes) -> bytes:
+            return key if isinstance(key, bytes) else key.encode()
+
+        def check_key_length(self, key: bytes) -> None:
+            return None
+
+    signer = jwt.PyJWS()
+    signer.unregister_algorithm("HS256")
+    signer.register_algorithm("HS256", AnyBytes(HMACAlgorithm.SHA256))
+    return signer
 
 
 def _read(path: Path) -> str:

@@ -8,10 +8,12 @@ that have gathered while a trip was under way go together on the next one. Whoev
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
+
+from isthmus._kit.tasks import Supervised
+from isthmus.metrics import count_task_failure
 
 T = TypeVar("T")
 Call = Callable[[], Any]
@@ -24,22 +26,18 @@ class Trips:
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
         self._waiting: list[tuple[Call, asyncio.Future[Any]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task = Supervised("slurm-trips", self._run, ends=True, failed=count_task_failure)
 
     async def make(self, call: Callable[[], T]) -> T:
         """The call's result, or its error."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="slurm-trips")
+        self._task.start()
         return await future
 
     async def close(self) -> None:
         """Let go; a trip that hangs is not waited for."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.stop()
         for _, future in self._waiting:
             future.cancel()
 
@@ -49,6 +47,8 @@ class Trips:
             try:
                 calls = [call for call, _ in taken]
                 outcomes = await asyncio.get_running_loop().run_in_executor(self._threads, _make_all, calls)
+            except Exception as broken:  # noqa: BLE001 - of this trip: it goes to all who made it
+                outcomes = [(None, broken)] * len(taken)
             except BaseException:
                 for _, future in taken:
                     future.cancel()

@@ -23,9 +23,10 @@ def manifests(place: Place, name: str) -> list[dict[str, Any]]:
             "spec": {
                 "driver": "slurm",
                 "slurm": {
-                    "transport": "Command",
+                    "transport": "Auto",
                     "conf": str(place.conf),
                     **({"path": str(place.programs / "bin")} if place.settings().release else {}),
+                    "rest": {"url": place.rest_url, "keyFile": str(place.jwt_key)},
                     "folder": str(place.shared / name),
                     "accounts": [{"tenant": "*", "user": ACCOUNT, "shared": True}],
                 },

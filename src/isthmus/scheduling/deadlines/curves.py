@@ -1,4 +1,4 @@
-"""Curves: what a job costs as a function of the time it is given, and the lower bound that follows.
+"""Curves: what a job costs as a function of the time it is given.
 
 An option is a number of devices of one type. Drawn as points (run time, cost), the options of a job have a lower
 convex hull: by changing between two options on its way a job reaches every point of the hull, and nothing below
@@ -6,17 +6,16 @@ it. Late jobs pay their weight per second, which is one more edge of that slope.
 largest of its edges' lines, and scales: with `remaining` r and D seconds to the deadline the cheapest way to the
 end costs `max(height * r - slope * D)` over the edges, whatever share was done before.
 
-The price of an option is its share of the cheapest machine per device that can host it. Nobody can do better, so
-the sum over all jobs, at their submission, bounds every schedule from below.
+The price of an option is its share of the cheapest machine per device that can host it: nobody can do better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .models import Job, MachineType, Objective, Profile
+from .models import MachineType, Objective, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +84,6 @@ def curve_of(profile: Profile, catalogue: tuple[MachineType, ...], objective: Ob
     options.sort(key=lambda option: option.alone * option.seconds)
     quickest = sorted(options, key=lambda option: option.seconds)
     return Curve(tuple(options), tuple(quickest), tuple(_lower_hull(options)))
-
-
-def least_cost(edges: Iterable[Edge], remaining: float, left: float) -> float:
-    """The cheapest way to the end, with `left` seconds to the deadline and no other job in the way."""
-    return max(edge.height * remaining - edge.slope * left for edge in edges)
-
-
-def lower_bound(jobs: Sequence[Job], catalogue: tuple[MachineType, ...], objective: Objective) -> float:
-    """What the jobs cost at least, with as many machines as one likes."""
-    total = 0.0
-    for job in jobs:
-        curve = curve_of(job.profile, catalogue, objective)
-        if curve is not None:
-            total += least_cost(curve.edges(job.weight), 1.0, job.deadline - job.submitted)
-    return total
 
 
 def _lower_hull(options: Sequence[Option]) -> list[Option]:

@@ -1,13 +1,14 @@
 """Drafting: jobs in some order, each given the first of its choices that a machine has room for.
 
-This is what the known methods share. A machine is opened in the largest configuration of its device type, so that
+This is what the known methods share; the optimiser drafts in the order of pressure (greedy), so that its plan is never
+worse than that. A machine is opened in the largest configuration of its device type, so that
 others may join; who finds no machine left must fit into an open one. At the end each machine shrinks to the
 cheapest configuration that holds its jobs, and devices that stay idle go to the job that they speed up most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,34 +20,20 @@ from .settling import Load, cheapest_hosts, settle
 class Candidate:
     """A job to be placed. Its choices: the cheapest that meet the deadline, then the fastest of the others."""
 
-    __slots__ = ("_curve", "_limit", "_pools", "left", "pressure", "slowest", "state", "weight")
+    __slots__ = ("curve", "limit", "pressure", "state")
 
     def __init__(self, state: JobState, curve: Curve, now: float) -> None:
-        self.state, self._curve = state, curve
-        self.weight = state.job.weight
-        self.left = state.job.deadline - now
-        """Seconds to the deadline."""
-        self.pressure = curve.quickest[0].seconds * state.remaining - self.left
+        self.state, self.curve = state, curve
+        left = state.job.deadline - now
+        self.pressure = curve.quickest[0].seconds * state.remaining - left
         """Seconds by which the fastest choice misses the deadline; negative if it does not."""
-        self.slowest = curve.quickest[-1].seconds * state.remaining
-        self._limit = self.left / state.remaining
-        self._pools: tuple[list[Option], list[Option]] | None = None
+        self.limit = left / state.remaining
+        """What meets the deadline would take no longer for the whole job."""
 
     def choices(self) -> Iterator[Option]:
         """One after the other."""
-        yield from (option for option in self._curve.options if option.seconds <= self._limit)
-        yield from (option for option in self._curve.quickest if option.seconds > self._limit)
-
-    def pools(self) -> tuple[list[Option], list[Option]]:
-        """Those that meet the deadline, and the others."""
-        if self._pools is None:
-            in_time = [option for option in self._curve.options if option.seconds <= self._limit]
-            self._pools = in_time, [option for option in self._curve.quickest if option.seconds > self._limit]
-        return self._pools
-
-    def seconds(self, choice: Option) -> float:
-        """To the end of the job."""
-        return choice.seconds * self.state.remaining
+        yield from (option for option in self.curve.options if option.seconds <= self.limit)
+        yield from (option for option in self.curve.quickest if option.seconds > self.limit)
 
 
 class Seat(NamedTuple):
@@ -91,6 +78,9 @@ class Draft:
         return not self.idle and len(self.nodes) >= limit
 
 
+Order = Callable[[Candidate], tuple[float, str]]
+
+
 def candidates(snapshot: Snapshot) -> list[Candidate]:
     """The jobs of a snapshot that can be placed."""
     curves: dict[Profile, Curve | None] = {}
@@ -103,6 +93,18 @@ def candidates(snapshot: Snapshot) -> list[Candidate]:
         if curve is not None:
             found.append(Candidate(state, curve, snapshot.now))
     return found
+
+
+def by_pressure(candidate: Candidate) -> tuple[float, str]:
+    """Whose deadline is nearest to being missed at the fastest goes first."""
+    return -candidate.pressure, candidate.state.job.name
+
+
+def drafted(order: Order, snapshot: Snapshot) -> tuple[list[Candidate], Draft]:
+    """The jobs that can be placed, and their seats."""
+    jobs = candidates(snapshot)
+    ranking = sorted(range(len(jobs)), key=lambda job: order(jobs[job]))
+    return jobs, construct(jobs, ranking, largest(snapshot), len(snapshot.machines))
 
 
 def construct(jobs: Sequence[Candidate], order: Sequence[int], sizes: dict[str, int], limit: int) -> Draft:

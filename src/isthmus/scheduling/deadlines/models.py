@@ -7,7 +7,7 @@ its devices are paid, used or not. Times are seconds on any common clock, prices
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -193,25 +193,8 @@ def sound(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, configured=configured, jobs=jobs)
 
 
-def check_plan(snapshot: Snapshot, plan: Plan) -> None:
-    """Refuse a plan that gives a device twice, a job what it has no profile for, or a machine that is not there."""
-    snapshot = sound(snapshot)
-    used: dict[str, int] = {}
-    states = {state.job.name: state for state in snapshot.jobs}
-    for name, placement in plan.placements.items():
-        kind = plan.machines.get(placement.machine)
-        if kind is None:
-            raise Invalid(f"the plan puts {name} on {placement.machine}, which it does not run")
-        if name not in states:
-            raise Invalid(f"the plan places {name}, which is not among the jobs")
-        if (kind.device, placement.devices) not in states[name].job.profile.seconds:
-            raise Invalid(f"the plan gives {name} {placement.devices} x {kind.device}, for which it has no profile")
-        used[placement.machine] = used.get(placement.machine, 0) + placement.devices
-    for machine, kind in plan.machines.items():
-        if machine not in snapshot.machines:
-            raise Invalid(f"the plan runs {machine}, which is not among the machines")
-        if used.get(machine, 0) > kind.devices:
-            raise Invalid(f"the plan uses {used[machine]} devices of {machine}, which has {kind.devices}")
-    for state in snapshot.jobs:
-        if state.placement and not state.job.restartable and plan.placements.get(state.job.name) != state.placement:
-            raise Invalid(f"the plan stops or moves {state.job.name}, which cannot be restarted")
+def unplaceable(job: Job, catalogue: Sequence[MachineType]) -> str:
+    """Why no machine of the catalogue can ever run the job."""
+    wanted = ", ".join(sorted({device for device, _ in job.profile.seconds}))
+    there = ", ".join(sorted({kind.device for kind in catalogue})) or "none"
+    return f"no machine can be given what its profile names ({wanted}); device types there are: {there}"

@@ -3,8 +3,8 @@
 What each job gains from each option is known (`valuing`). A price per machine is searched at which the jobs, each
 choosing what is best for itself, fit on the machines there are (`pricing`); with machines to spare it is zero. The
 choices are packed (`packing`) and refined (`refining`). Where changes cost time, further plans leave alone whoever
-runs well, and one is made as if changes were free. The plan that is expected to cost least is taken, and the greedy
-one is always among the candidates, so that the plan is never worse than that by its own measure.
+runs well. The plan that is expected to cost least is taken. That everything stays as it is and the greedy plan are
+always among the candidates, so that the plan is never worse than these by its own measure.
 
 One more machine never makes a plan worse, because plans for fewer machines are candidates too: all of them, down to
 the number at which no plan can be better than the one found. Few are ever made. Where changes are free, what fits at
@@ -23,12 +23,10 @@ from math import inf
 
 import numpy as np
 
-from .drafting import Draft, conclude
+from .drafting import Draft, by_pressure, conclude, drafted
 from .lines import Line
-from .models import FREE, Plan, Snapshot, sound
-from .ordering import by_pressure, drafted
+from .models import Plan, Snapshot, sound, unplaceable
 from .pricing import Ceiling
-from .simulating import unplaceable
 from .valuing import Floats, Market, Values, crowd, market_of, value
 
 _PRICES = (0.25, 1.0, 4.0)
@@ -108,6 +106,8 @@ class _Search:
         self._bound = {row for row, state in enumerate(states) if state.placement and not state.job.restartable}
 
     def best(self) -> Plan:
+        """The best of all that is considered: first that everything stays as it is, which is always possible."""
+        self._take(_as_it_is(self._snapshot))
         if self._snapshot.overheads.free:
             self._draw(Line(self._snapshot, self._market, self._values, frozenset(self._bound)))
         else:
@@ -130,18 +130,13 @@ class _Search:
             self._consider((True, board.worth()), partial(line.shown, board), line.enough)
 
     def _propose(self) -> None:
-        """Plans that count changes, for the crowd that there is with all or with fewer machines; and one that does not.
-
-        The latter costs little to make, and some changes pay only together.
-        """
+        """Plans that count changes, for the crowd that there is with all machines, and with fewer."""
         snapshot, market = self._snapshot, self._market
-        top = len(snapshot.machines)
-        self._descend(_Calm(snapshot, market, self._values, self._bound), top)
+        self._descend(_Proposer(snapshot, market, self._values, self._bound), len(snapshot.machines))
         if not self._crowded and self._crowd > 1:
-            self._descend(_Calm(snapshot, market, value(snapshot, market, True), self._bound), self._crowd - 1)
-        self._descend(_Restless(snapshot, market, value(replace(snapshot, overheads=FREE), market), self._bound), top)
+            self._descend(_Proposer(snapshot, market, value(snapshot, market, True), self._bound), self._crowd - 1)
 
-    def _descend(self, proposer: _Restless, top: int) -> None:
+    def _descend(self, proposer: _Proposer, top: int) -> None:
         """Consider what is proposed for so many machines or fewer, as long as it could be better."""
         limit = top
         while limit > 0 and not (self._worth[0] and self._ceiling.at(limit) <= self._worth[1] + self._slight):
@@ -182,8 +177,8 @@ class _Search:
         return found
 
 
-class _Restless:
-    """Proposes plans in which only those stay who must."""
+class _Proposer:
+    """Proposes a fresh plan, and plans that leave alone who runs well: all of them, or who can pay for it."""
 
     def __init__(self, snapshot: Snapshot, market: Market, values: Values, bound: set[int]) -> None:
         self._snapshot, self._market, self._values, self._bound = snapshot, market, values, bound
@@ -195,10 +190,15 @@ class _Restless:
     def plans(self, limit: int) -> Iterator[Plan]:
         """For so many machines, or fewer; without those that were made before."""
         self.most = 0
-        yield from self._plans(limit)
-
-    def _plans(self, limit: int) -> Iterator[Plan]:
+        content = self._content(0.0)
         yield from self._keeping(set(), limit)
+        yield from self._keeping(self._full(content), limit)
+        yield from self._keeping(content, limit)
+        if self._line(content).price(limit):
+            dearest = max(max(rates) for rates in self._market.rates.values())
+            price = self._line(set()).price(limit) or dearest
+            for factor in _PRICES:
+                yield from self._keeping(self._content(factor * price), limit)
 
     def _keeping(self, kept: set[int], limit: int) -> Iterator[Plan]:
         line = self._line(kept)
@@ -216,21 +216,6 @@ class _Restless:
         if key not in self._lines:
             self._lines[key] = Line(self._snapshot, self._market, self._values, key)
         return self._lines[key]
-
-
-class _Calm(_Restless):
-    """Proposes a fresh plan too, and plans that leave alone who runs well: all of them, or who can pay for it."""
-
-    def _plans(self, limit: int) -> Iterator[Plan]:
-        content = self._content(0.0)
-        yield from self._keeping(set(), limit)
-        yield from self._keeping(self._full(content), limit)
-        yield from self._keeping(content, limit)
-        if self._line(content).price(limit):
-            dearest = max(max(rates) for rates in self._market.rates.values())
-            price = self._line(set()).price(limit) or dearest
-            for factor in _PRICES:
-                yield from self._keeping(self._content(factor * price), limit)
 
     def _full(self, content: set[int]) -> set[int]:
         """Those on machines that have no idle device if only they stay."""

@@ -39,7 +39,7 @@ def cheapest_hosts(catalogue: tuple[MachineType, ...], objective: Objective) -> 
     return found
 
 
-def settle(snapshot: Snapshot, loads: Iterable[Load], rejected: Mapping[str, str] | None = None) -> Plan:
+def settle(snapshot: Snapshot, loads: Iterable[Load]) -> Plan:
     """Give each load a machine."""
     present = {state.job.name: state.placement for state in snapshot.jobs if state.placement}
     wishes: list[tuple[int, int, str]] = []
@@ -77,4 +77,4 @@ def settle(snapshot: Snapshot, loads: Iterable[Load], rejected: Mapping[str, str
     placements = {
         job: Placement(chosen[index], devices) for index, load in enumerate(todo) for job, devices in load.jobs.items()
     }
-    return Plan({chosen[index]: load.kind for index, load in enumerate(todo)}, placements, rejected or {})
+    return Plan({chosen[index]: load.kind for index, load in enumerate(todo)}, placements)

@@ -118,5 +118,5 @@ def _too_large(demand: Demand, site: SiteView) -> str | None:
     most = dict(site.largest)
     for name, count in demand.room.devices:
         if count > most.get(name, count):
-            return f"none of its machines has {count} {name}; the most is {most[name]}"
+            return f"none of its machines has {count} {name}, the most is {most[name]}"
     return None

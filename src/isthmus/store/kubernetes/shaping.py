@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 
 from isthmus._kit.clock import parse_timestamp
-from isthmus.resources.crds import MANAGED_BY
 from isthmus.resources.kinds import EVENT, LEASE, Kind
 from isthmus.resources.meta import GROUP
-from isthmus.resources.schemas import Schema, structural_schema
+from isthmus.resources.schemas.crds import MANAGED_BY
+from isthmus.resources.schemas.documents import Schema, structural_schema
 from isthmus.resources.selectors import Requirement, Selector
 from isthmus.store.base import Key, Object, Query, Record
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from isthmus.errors import AlreadyExists, Invalid, NotFound
 from isthmus.kubernetes.client import KubernetesClient
-from isthmus.resources.crds import MANAGED_BY
-from isthmus.resources.meta import GROUP
+from isthmus.resources.kinds import KINDS
+from isthmus.resources.schemas.crds import MANAGED_BY
 from isthmus.resources.tenants import Role, Tenant
 
 Object = dict[str, Any]
@@ -22,7 +22,7 @@ TENANT_LABEL = "isthmus.dev/tenant"
 _RBAC = "rbac.authorization.k8s.io"
 _LOOK_AGAIN, _STILL_THERE = 600.0, 30.0
 """Seconds between looks at everything of a tenant, and at whether its namespace is there at all."""
-_READ, _WRITE = ["get", "list", "watch"], ["create", "update", "patch", "delete", "deletecollection"]
+_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
 
 class ClusterSpaces:
@@ -136,17 +136,17 @@ def contents(tenant: Tenant) -> list[tuple[str, Object]]:
 
 
 def _rules(role: Role) -> list[Object]:
-    rules: list[Object] = [
-        {
-            "apiGroups": [GROUP],
-            "resources": ["jobs", "experiments"],
-            "verbs": [*_READ, *(_WRITE if role is not Role.VIEWER else ())],
-        },
-        {"apiGroups": [""], "resources": ["events"], "verbs": _READ},
+    """What the kinds give to the role and to those below it, a rule for each group of kinds and set of verbs."""
+    below = list(Role)[: list(Role).index(role) + 1]
+    found: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for kind in KINDS.values():
+        verbs = frozenset[str]().union(*(kind.rights.of(lower) for lower in below))
+        if kind.namespaced and kind.served and verbs:
+            found.setdefault((kind.group, verbs), []).append(kind.plural)
+    return [
+        {"apiGroups": [group], "resources": plurals, "verbs": [verb for verb in _VERBS if verb in verbs]}
+        for (group, verbs), plurals in found.items()
     ]
-    if role is Role.ADMIN:
-        rules.append({"apiGroups": [GROUP], "resources": ["tokens"], "verbs": [*_READ, *_WRITE]})
-    return rules
 
 
 def _quota(tenant: Tenant) -> dict[str, str]:

@@ -19,18 +19,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from isthmus.errors import Conflict, Expired, Invalid, NotFound, StoreUnavailable
 from isthmus.kubernetes.answers import STORE
 from isthmus.kubernetes.client import KubernetesClient
 from isthmus.kubernetes.kubeconfigs import Access
-from isthmus.resources.crds import custom_kinds
 from isthmus.resources.kinds import KINDS, TENANT, Kind
-from isthmus.store.base import Key, Object, Page, Part, Propagation, Query, Record
+from isthmus.resources.schemas.crds import custom_kinds
+from isthmus.store.base import Key, Object, Page, Part, Propagation, Query, Record, missing
 from isthmus.store.changes import key_of
 from isthmus.store.entries import Entry
+from isthmus.store.former_tenants import FormerTenants
 from isthmus.store.settings import StoreSettings
 from isthmus.store.watching import Hub, Watch
 
@@ -54,6 +56,7 @@ class KubernetesStore:
         self.api = KubernetesClient(access, self._settings.answer_wait, meanings=STORE, at_once=self._settings.requests)
         self.spaces = ClusterSpaces(self.api)
         self._reflectors: dict[str, Reflector] = {}
+        self._former = FormerTenants()
         self._open = False
 
     async def open(self) -> None:
@@ -64,7 +67,7 @@ class KubernetesStore:
         except BaseException:
             await self.close()
             raise
-        for kind in custom_kinds():
+        for kind in custom_kinds() if self._settings.following else ():
             self._follow(kind)
         await asyncio.gather(*(reflector.synced() for reflector in self._reflectors.values()))
 
@@ -90,9 +93,10 @@ class KubernetesStore:
         """The present version."""
         self._require_open()
         kind = KINDS[key.kind]
-        record = self._record(kind, await self.api.get(path_of(kind, key.namespace, key.name), str(key)))
+        with _about(key):
+            record = self._record(kind, await self.api.get(path_of(kind, key.namespace, key.name), str(key)))
         if not is_ours(record):
-            raise NotFound(f"{key} does not exist")
+            raise missing(key)
         return record
 
     async def update(self, kind: Kind, obj: Mapping[str, Any], part: Part = Part.SPEC) -> Record:
@@ -138,13 +142,16 @@ class KubernetesStore:
         }
         async with _Removal(self, kind, last) as removal:
             path = path_of(kind, key.namespace, key.name)
-            answer = await self.api.send("DELETE", path, str(key), options)
+            with _about(key):
+                answer = await self.api.send("DELETE", path, str(key), options)
             if answer.get("kind") == kind.name and answer["metadata"].get("finalizers"):
                 return self._record(kind, answer)
             return await removal.told()
 
-    async def list(self, query: Query, *, limit: int | None = None, continue_: str | None = None) -> Page:
-        """The objects that match."""
+    async def list(
+        self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
+    ) -> Page:
+        """The objects that match. The cluster bounds its pages itself, so `most_bytes` does not count here."""
         self._require_open()
         if limit is None and continue_ is None:
             return await list_all(self.api, query, self._settings.page)
@@ -171,10 +178,14 @@ class KubernetesStore:
         """For the hub: we hold no log of our own."""
         raise Expired(f"changes after version {after} are no longer kept here; list again")
 
+    async def tenant_removed(self, name: str, after: int) -> bool:
+        """For the hub: all that is known is known to `FormerTenants`, which the hubs of all kinds share."""
+        return False
+
     def _follow(self, kind: Kind) -> Reflector:
         reflector = self._reflectors.get(kind.name)
         if reflector is None:
-            hub = Hub(self, self._settings)
+            hub = Hub(self, self._settings, self._former)
             reflector = Reflector(self.api, kind, hub, self._settings, self.list)
             self._reflectors[kind.name] = reflector
             reflector.start()
@@ -226,7 +237,8 @@ class KubernetesStore:
     async def _put(self, kind: Kind, obj: Mapping[str, Any], sub: str = "") -> Record:
         key = key_of(kind, obj)
         path = path_of(kind, key.namespace, key.name, sub)
-        return self._record(kind, await self.api.send("PUT", path, str(key), outgoing(kind, obj)))
+        with _about(key):
+            return self._record(kind, await self.api.send("PUT", path, str(key), outgoing(kind, obj)))
 
     def _record(self, kind: Kind, answer: Object) -> Record:
         record = incoming(kind, answer)
@@ -268,6 +280,15 @@ class _Removal:
             except TimeoutError:
                 log.info("store.removal_not_told key=%s", self._last.key)
         return last or self._last
+
+
+@contextmanager
+def _about(key: Key) -> Iterator[None]:
+    """Say which of our objects is not there, in place of what the cluster calls it."""
+    try:
+        yield
+    except NotFound:
+        raise missing(key) from None
 
 
 def _is_initial(wanted: Any, made: Any) -> bool:

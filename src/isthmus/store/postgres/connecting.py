@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ try:
     import asyncpg
 except ImportError as missing:
     raise Misconfigured("PostgreSQL needs the package asyncpg; install isthmus[postgres]") from missing
+
+log = logging.getLogger(__name__)
 
 Connection: TypeAlias = Any  # asyncpg carries no types
 Pool: TypeAlias = Any
@@ -60,7 +63,8 @@ def address_of(url: str) -> str:
 
 @contextmanager
 def translating(url: str, consequence: str = "") -> Iterator[None]:
-    """Turn errors of the connection and of the server's state into ours; leave the others."""
+    """Turn errors of the connection and of the server's state into ours; leave the others. Where the database is stays
+    in the log: anybody who asks the API may read the message."""
     ending = f"; {consequence}" if consequence else ""
     try:
         yield
@@ -69,10 +73,11 @@ def translating(url: str, consequence: str = "") -> Iterator[None]:
             f"PostgreSQL at {address_of(url)} refuses: {error}; check address, user and rights"
         ) from error
     except _REFUSED as error:
-        raise StoreUnavailable(f"PostgreSQL at {address_of(url)} cannot do this now: {error}{ending}") from error
+        log.warning("store.refused database=%s error=%s", address_of(url), error)
+        raise StoreUnavailable(f"PostgreSQL cannot do this now; the server's log says why{ending}") from error
     except LOST as error:
-        what = str(error) or type(error).__name__
-        raise StoreUnavailable(f"PostgreSQL at {address_of(url)} does not answer ({what}){ending}") from error
+        log.warning("store.lost database=%s error=%r", address_of(url), error)
+        raise StoreUnavailable(f"PostgreSQL does not answer{ending}") from error
 
 
 def checked_schema(name: str) -> str:

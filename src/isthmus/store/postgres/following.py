@@ -74,11 +74,11 @@ class Follower:
     async def _catch_up(self, connection: Connection) -> None:
         hub = self._hub
         while True:
-            rows = await connection.fetch(TAIL, hub.version, _CHUNK)
+            rows = await connection.fetch(TAIL, hub.version, _CHUNK, self._settings.piece_bytes)
             if rows and rows[0]["version"] != hub.version + 1:
                 hub.reset(rows[0]["version"] - 1, "changes in between are no longer kept; list again")
             hub.publish([entry_of(row) for row in rows])
-            if len(rows) < _CHUNK:
+            if len(rows) < _CHUNK and sum(len(row["data"]) for row in rows) < self._settings.piece_bytes:
                 return
 
     async def _check_history(self, connection: Connection) -> None:

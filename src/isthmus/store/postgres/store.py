@@ -20,9 +20,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
-from isthmus.errors import IsthmusError, NotFound, StoreUnavailable
+from isthmus.errors import IsthmusError, StoreUnavailable
 from isthmus.resources.kinds import Kind
-from isthmus.store.base import Key, Page, Part, Propagation, Query, Record
+from isthmus.store.base import Key, Page, Part, Propagation, Query, Record, missing
 from isthmus.store.changes import Create, Delete, Ledger, Operation, Update, key_of
 from isthmus.store.committing import Committer, Outcome, decide
 from isthmus.store.entries import Entry
@@ -30,9 +30,9 @@ from isthmus.store.settings import StoreSettings
 from isthmus.store.stamping import stamp
 from isthmus.store.watching import Hub, Watch
 
-from .connecting import LOST, Connection, address_of, checked_schema, connect_pool, connect_writer, translating
+from .connecting import LOST, Connection, checked_schema, connect_pool, connect_writer, translating
 from .following import Follower
-from .reading import GET, VERSION, read_log, read_page
+from .reading import GET, REMOVED, VERSION, read_log, read_page
 from .schema import migrate
 from .writing import Loaded, trim_log, write_ledger
 
@@ -68,10 +68,12 @@ class PostgresStore:
                 raise
         self._writer = writer
         self._follower = Follower(self._url, self._settings, self._hub, self._channel)
-        self._tasks = [
-            asyncio.create_task(self._follower.run(), name="store-follower"),
-            asyncio.create_task(self._trim_regularly(), name="store-trimmer"),
-        ]
+        self._tasks = []
+        if self._settings.following:
+            self._tasks = [
+                asyncio.create_task(self._follower.run(), name="store-follower"),
+                asyncio.create_task(self._trim_regularly(), name="store-trimmer"),
+            ]
         self._committer.start()
         self._open = True
 
@@ -102,7 +104,7 @@ class PostgresStore:
         async with self._reading() as connection:
             row = await connection.fetchrow(GET, *key)
         if row is None:
-            raise NotFound(f"{key} does not exist")
+            raise missing(key)
         return Record(key, row[0], row[1], row[2])
 
     async def update(self, kind: Kind, obj: Mapping[str, Any], part: Part = Part.SPEC) -> Record:
@@ -120,10 +122,12 @@ class PostgresStore:
         """Delete, if it still is the object meant."""
         return await self._committer.submit(Delete(key, uid, version, propagation))
 
-    async def list(self, query: Query, *, limit: int | None = None, continue_: str | None = None) -> Page:
+    async def list(
+        self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
+    ) -> Page:
         """The objects that match."""
         async with self._reading() as connection:
-            return await read_page(connection, query, limit, continue_)
+            return await read_page(connection, query, limit, continue_, most_bytes, self._settings.piece_bytes)
 
     def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
         """Changes after a version."""
@@ -137,12 +141,17 @@ class PostgresStore:
 
     async def present(self, query: Query) -> Page:
         """For the hub: all objects that match."""
-        return await self.list(query)
+        return await self.list(query, most_bytes=self._settings.buffer_bytes)
 
     async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
         """For the hub: entries from the log."""
         async with self._reading() as connection:
-            return await read_log(connection, query, after, until, limit)
+            return await read_log(connection, query, after, until, limit, self._settings.piece_bytes)
+
+    async def tenant_removed(self, name: str, after: int) -> bool:
+        """For the hub: whether a tenant was removed after a version."""
+        async with self._reading() as connection:
+            return bool(await connection.fetchval(REMOVED, after, name))
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
@@ -168,9 +177,7 @@ class PostgresStore:
         except LOST as error:
             self._give_up()
             if not await self._took_place(batch, ledger.version):
-                raise StoreUnavailable(
-                    f"PostgreSQL at {address_of(self._url)} went away in the middle of a commit; {_NOTHING}"
-                ) from error
+                raise StoreUnavailable(f"PostgreSQL went away in the middle of a commit; {_NOTHING}") from error
         except BaseException:
             self._give_up()
             raise
@@ -209,7 +216,7 @@ class PostgresStore:
             except StoreUnavailable as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"PostgreSQL at {address_of(self._url)} went away in the middle of a commit and it is not "
+                        "PostgreSQL went away in the middle of a commit and it is not "
                         "known whether the change was made; read the object before trying again"
                     ) from error
                 await asyncio.sleep(0.1)

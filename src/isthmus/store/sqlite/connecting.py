@@ -8,6 +8,7 @@ disk before it returns, readers never wait for writers.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from isthmus.errors import IsthmusError, Misconfigured, StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -27,24 +30,36 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _primary_code(error) in _BUSY
 
 
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk has no space left."""
+    return _primary_code(error) == sqlite3.SQLITE_FULL
+
+
+def no_space() -> StoreUnavailable:
+    """What is said to whoever wants to keep something new."""
+    return StoreUnavailable(
+        "there is no space left for the database; free some on its disk (isthmus delete works), then try again"
+    )
+
+
 def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def translated(error: sqlite3.Error, path: Path) -> IsthmusError:
-    """SQLite's error in our words, with what to do about it."""
+    """SQLite's error in our words, with what to do about it. Where the database lies is for the log: anybody who asks
+    the API may read the message."""
+    log.warning("store.failed database=%s error=%s", path, error)
     code = _primary_code(error)
     if code in _BUSY:
-        return StoreUnavailable(f"the database {path} is locked by another program; end that program, then try again")
-    if code == sqlite3.SQLITE_FULL:
-        return StoreUnavailable(
-            f"there is no space left for the database {path}; free some on its disk, then try again"
-        )
+        return StoreUnavailable("the database is locked by another program; end that program, then try again")
+    if is_full(error):
+        return no_space()
     if code in _BROKEN:
-        return StoreUnavailable(f"the database {path} is damaged ({error}); stop the server and restore a backup")
+        return StoreUnavailable("the database is damaged; stop the server and restore a backup")
     if code in _DENIED:
-        return StoreUnavailable(f"the database {path} cannot be written ({error}); check its permissions and its disk")
-    return StoreUnavailable(f"the database {path} failed: {error}; see the server's log and the state of the disk")
+        return StoreUnavailable("the database cannot be written; check its permissions and its disk")
+    return StoreUnavailable("the database failed; the server's log says how")
 
 
 @contextmanager

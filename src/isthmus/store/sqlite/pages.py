@@ -10,9 +10,11 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-from isthmus.store.base import Page, Query
+from isthmus.store.base import Page
 from isthmus.store.paging import decode_position, encode_position
 from isthmus.store.watching import Hub
+
+from .reading import Wanted
 
 _PAGES = 128
 _RECORDS = 500
@@ -26,9 +28,10 @@ class PageCache:
         self._pages: OrderedDict[Any, tuple[int, int, Page]] = OrderedDict()
         self._bytes = 0
 
-    def find(self, query: Query, limit: int | None, token: str | None, hub: Hub) -> Page | None:
+    def find(self, wanted: Wanted, hub: Hub) -> Page | None:
         """The page, if nothing of its kind has changed since."""
-        key = (query.kind.name, query.namespace, query.labels, query.fields, limit, token)
+        query = wanted.query
+        key = (query.kind.name, query.namespace, query.labels, query.fields, *wanted[1:])
         found = self._pages.get(key)
         if found is None:
             return None
@@ -43,11 +46,12 @@ class PageCache:
         self._pages.move_to_end(key)
         return page
 
-    def keep(self, query: Query, limit: int | None, token: str | None, page: Page) -> None:
+    def keep(self, wanted: Wanted, page: Page) -> None:
         """Remember a first page."""
-        if token is not None or len(page.records) > _RECORDS:
+        if wanted.token is not None or len(page.records) > _RECORDS:
             return
-        key = (query.kind.name, query.namespace, query.labels, query.fields, limit, token)
+        query = wanted.query
+        key = (query.kind.name, query.namespace, query.labels, query.fields, *wanted[1:])
         size = sum([len(record.data) for record in page.records])
         previous = self._pages.pop(key, None)
         self._bytes += size - (previous[1] if previous else 0)

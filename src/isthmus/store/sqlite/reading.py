@@ -3,7 +3,8 @@
 Every step of a statement gives Python's lock away and must win it back, which is slow in a thread beside a busy
 event loop. So what is short is read on the event loop itself, and what is long is read in a thread by a statement
 of a single step: SQLite joins the rows into one text, which is taken apart here. Objects are JSON without line
-breaks and keys have no spaces, so a line break parts the rows and a space the columns.
+breaks and keys have no spaces, so a line break parts the rows and a space the columns. SQLite itself refuses to make a
+text longer than a piece may be; then fewer rows are joined, down to one.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from isthmus.store.base import EventType, Key, Page, Query, Record
 from isthmus.store.entries import Entry, decode_state
-from isthmus.store.paging import Position, decode_position, encode_position, require_kept
+from isthmus.store.paging import Position, decode_position, encode_position, page_end, require_kept
 from isthmus.store.selecting import Conditions
 
 _GET = "SELECT uid, version, data FROM objects WHERE kind = ? AND namespace = ? AND name = ?"
@@ -22,6 +24,15 @@ _OWNED = "SELECT kind, namespace, name FROM owned WHERE owner = ? ORDER BY kind,
 _VERSION = "SELECT version FROM counter"
 _OLDEST = "SELECT min(version) FROM log"
 _LONG = 2_000
+
+
+class Wanted(NamedTuple):
+    """Which page."""
+
+    query: Query
+    limit: int | None = None
+    token: str | None = None
+    most_bytes: int | None = None
 
 
 class _Conditions(Conditions):
@@ -51,35 +62,43 @@ def read_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def read_page(connection: sqlite3.Connection, query: Query, limit: int | None, token: str | None, long: bool) -> Page:
-    """A page, at one version. `long`: in few steps, for threads."""
+def read_page(connection: sqlite3.Connection, wanted: Wanted, piece: int | None = None) -> Page:
+    """A page, at one version. With `piece`: in few steps, for threads, and joined into so many bytes at most."""
+    query, limit, token, most_bytes = wanted
     position = decode_position(token) if token else None
     with _snapshot(connection):
         version = read_version(connection)
         if position is not None:
             require_kept(position.version, _oldest(connection, version), "the continued list")
             version = position.version
-        rows = _long_rows if long else _short_rows
-        records = rows(connection, query, position, None if limit is None else limit + 1)
-    if limit is None or len(records) <= limit:
+        some = None if limit is None else limit + 1
+        if piece is None:
+            records = _short_rows(connection, query, position, some)
+        else:
+            records = _long_rows(connection, query, position, some, piece, most_bytes)
+    full = page_end(records, limit, most_bytes)
+    if full is None:
         return Page(records, version)
-    del records[limit:]
+    del records[full:]
     last = records[-1].key
     return Page(records, version, encode_position(Position(version, last.namespace, last.name)))
 
 
-def read_log(connection: sqlite3.Connection, query: Query, after: int, until: int, limit: int) -> list[Entry]:
-    """The first entries of the query's kind and namespace in a range of versions."""
+def read_log(
+    connection: sqlite3.Connection, query: Query, after: int, until: int, limit: int, most_bytes: int
+) -> list[Entry]:
+    """The first entries of the query's kind and namespace in a range of versions; none after `most_bytes`."""
     place, parameters = "kind = ?", [query.kind.name]
     if query.namespace is not None:
         place, parameters = "kind = ? AND namespace = ?", [query.kind.name, query.namespace]
     with _snapshot(connection):
         require_kept(after, _oldest(connection, read_version(connection)), "the watch")
-        rows = connection.execute(
+        cursor = connection.execute(
             "SELECT version, type, kind, namespace, name, uid, before, after, data FROM log "  # noqa: S608
             f"WHERE version > ? AND version <= ? AND {place} ORDER BY version LIMIT ?",
             (after, until, *parameters, limit),
-        ).fetchall()
+        )
+        rows = list(_bounded(cursor, most_bytes))
     return [
         Entry(
             EventType(row[1]),
@@ -89,6 +108,26 @@ def read_log(connection: sqlite3.Connection, query: Query, after: int, until: in
         )
         for row in rows
     ]
+
+
+def read_removed(connection: sqlite3.Connection, tenant: str, after: int) -> bool:
+    """Whether the log tells of the removal of a tenant after a version."""
+    found = connection.execute(
+        "SELECT 1 FROM log WHERE version > ? AND kind = 'Tenant' AND name = ? AND type = 'DELETED' LIMIT 1",
+        (after, tenant),
+    ).fetchone()
+    return found is not None
+
+
+def _bounded(cursor: sqlite3.Cursor, most_bytes: int) -> Iterator[tuple[Any, ...]]:
+    """Rows until their last columns have so many bytes together."""
+    total = 0
+    for row in cursor:
+        yield row
+        total += len(row[-1])
+        if total >= most_bytes:
+            cursor.close()
+            return
 
 
 def _oldest(connection: sqlite3.Connection, version: int) -> int:
@@ -118,16 +157,26 @@ def _short_rows(
     return [Record(Key(kind, row[0], row[1]), row[2], row[3], row[4]) for row in rows.fetchall()]
 
 
-def _long_rows(connection: sqlite3.Connection, query: Query, after: Position | None, limit: int | None) -> list[Record]:
+def _long_rows(
+    connection: sqlite3.Connection,
+    query: Query,
+    after: Position | None,
+    limit: int | None,
+    piece: int,
+    most_bytes: int | None,
+) -> list[Record]:
+    """With `most_bytes`, at least one more than make up so many, if there are more."""
     records: list[Record] = []
-    while limit is None or len(records) < limit:
-        where = _Conditions(query, after)
-        step = _LONG if limit is None else min(_LONG, limit - len(records))
-        joined: bytes | None = connection.execute(
-            "SELECT CAST(group_concat(namespace || ' ' || name || ' ' || uid || ' ' || version || ' ' || data, x'0a') "  # noqa: S608
-            f"AS BLOB) FROM (SELECT * FROM objects WHERE {where.sql} ORDER BY namespace, name LIMIT ?)",
-            (*where.parameters, step),
-        ).fetchone()[0]
+    size, enough, step = 0, 0, _LONG
+    while (limit is None or len(records) < limit) and (most_bytes is None or enough <= most_bytes):
+        step = step if limit is None else min(step, limit - len(records))
+        try:
+            joined = _joined(connection, _Conditions(query, after), step, piece if step > 1 else None)
+        except sqlite3.DataError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_TOOBIG or step == 1:
+                raise
+            step = max(1, step // 8)
+            continue
         if joined is None:
             break
         lines = joined.split(b"\n")
@@ -136,7 +185,26 @@ def _long_rows(connection: sqlite3.Connection, query: Query, after: Position | N
             break
         last = records[-1].key
         after = Position(0, last.namespace, last.name)
+        size += len(joined)
+        if most_bytes is not None and size > most_bytes:  # with the keys; looked at more closely only now
+            enough = sum(len(record.data) for record in records[:-1])
+        step = min(_LONG, step * 2)
     return records
+
+
+def _joined(connection: sqlite3.Connection, where: _Conditions, rows: int, most: int | None) -> bytes | None:
+    """The next rows as one text of at most so many bytes; raises DataError if they are longer."""
+    usual = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most) if most else None
+    try:
+        joined: bytes | None = connection.execute(
+            "SELECT CAST(group_concat(namespace || ' ' || name || ' ' || uid || ' ' || version || ' ' || data, x'0a') "  # noqa: S608
+            f"AS BLOB) FROM (SELECT * FROM objects WHERE {where.sql} ORDER BY namespace, name LIMIT ?)",
+            (*where.parameters, rows),
+        ).fetchone()[0]
+    finally:
+        if usual is not None:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, usual)
+    return joined
 
 
 def _parsed(kind: str, line: bytes) -> Record:

@@ -4,8 +4,9 @@ A batch of writes is decided and put into SQLite's memory on the event loop, in 
 thread would have to fight for Python's lock at every statement. Only the commit, which waits for the disk, runs in
 a thread. Reads use connections of their own and see committed states only.
 
-When the disk is full or another program holds the database locked, writes fail with `StoreUnavailable`, reads go
-on, and the next write tries again: nothing has to be restarted.
+When another program holds the database locked, writes fail with `StoreUnavailable`, reads go on, and the next write
+tries again: nothing has to be restarted. When the disk is full, creations fail so; changes and deletions go on with the
+space in reserve (`reserve`), or nothing could be cancelled and deleted any more.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from isthmus.errors import IsthmusError, Misconfigured, NotFound, StoreUnavailable
+from isthmus.errors import IsthmusError, Misconfigured, StoreUnavailable
 from isthmus.resources.kinds import Kind
-from isthmus.store.base import Key, Page, Part, Propagation, Query, Record
+from isthmus.store.base import Key, Page, Part, Propagation, Query, Record, missing
 from isthmus.store.changes import Create, Delete, Ledger, Operation, Update, key_of
 from isthmus.store.committing import Committer, Outcome, decide
 from isthmus.store.entries import Entry
@@ -30,9 +31,20 @@ from isthmus.store.settings import StoreSettings
 from isthmus.store.stamping import stamp
 from isthmus.store.watching import Hub, Watch
 
-from .connecting import FileLock, connect_reader, connect_writer, is_busy, prepare_file, translated, translating
+from .connecting import (
+    FileLock,
+    connect_reader,
+    connect_writer,
+    is_busy,
+    is_full,
+    no_space,
+    prepare_file,
+    translated,
+    translating,
+)
 from .pages import PageCache
-from .reading import read_log, read_object, read_owned, read_page, read_version
+from .reading import Wanted, read_log, read_object, read_owned, read_page, read_removed, read_version
+from .reserve import Reserve
 from .schema import migrate
 from .writing import trim_log, write_ledger
 
@@ -87,6 +99,7 @@ class SqliteStore:
         self._hub = Hub(self, self._settings)
         self._committer = Committer(self._commit, self._settings.batch)
         self._pages = PageCache()
+        self._reserve = Reserve(path)
         self._idle: list[sqlite3.Connection] = []
         self._open = False
 
@@ -119,7 +132,7 @@ class SqliteStore:
         """The present version."""
         record = self._read(read_object, key)
         if record is None:
-            raise NotFound(f"{key} does not exist")
+            raise missing(key)
         return record
 
     async def update(self, kind: Kind, obj: Mapping[str, Any], part: Part = Part.SPEC) -> Record:
@@ -137,17 +150,19 @@ class SqliteStore:
         """Delete, if it still is the object meant."""
         return await self._committer.submit(Delete(key, uid, version, propagation))
 
-    async def list(self, query: Query, *, limit: int | None = None, continue_: str | None = None) -> Page:
+    async def list(
+        self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
+    ) -> Page:
         """The objects that match."""
-        cached = self._pages.find(query, limit, continue_, self._hub)
+        wanted = Wanted(query, limit, continue_, most_bytes)
+        cached = self._pages.find(wanted, self._hub)
         if cached is not None:
             return cached
-        long = limit is None or limit > self._settings.inline_rows or selects_by_content(query)
-        if long:
-            page = await self._read_in_thread(lambda c: read_page(c, query, limit, continue_, long=True))
+        if limit is None or limit > self._settings.inline_rows or selects_by_content(query):
+            page = await self._read_in_thread(lambda c: read_page(c, wanted, self._settings.piece_bytes))
         else:
-            page = self._read(lambda c: read_page(c, query, limit, continue_, long=False))
-        self._pages.keep(query, limit, continue_, page)
+            page = self._read(lambda c: read_page(c, wanted))
+        self._pages.keep(wanted, page)
         return page
 
     def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
@@ -160,11 +175,16 @@ class SqliteStore:
 
     async def present(self, query: Query) -> Page:
         """For the hub: all objects that match."""
-        return await self._read_in_thread(lambda c: read_page(c, query, None, None, long=True))
+        wanted = Wanted(query, most_bytes=self._settings.buffer_bytes)
+        return await self._read_in_thread(lambda c: read_page(c, wanted, self._settings.piece_bytes))
 
     async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
         """For the hub: entries from the log."""
-        return await self._read_in_thread(lambda c: read_log(c, query, after, until, limit))
+        return await self._read_in_thread(lambda c: read_log(c, query, after, until, limit, self._settings.piece_bytes))
+
+    async def tenant_removed(self, name: str, after: int) -> bool:
+        """For the hub: whether a tenant was removed after a version."""
+        return await self._read_in_thread(lambda c: read_removed(c, name, after))
 
     def _prepare(self) -> None:
         prepare_file(self._path)
@@ -173,6 +193,7 @@ class SqliteStore:
             self._writer = connect_writer(self._path)
             try:
                 migrate(self._writer, str(self._path))
+                self._reserve.take()
                 self._committed = _Committed(self._writer)
                 self._reader = connect_reader(self._path)
                 self._hub.version = read_version(self._reader)
@@ -182,7 +203,8 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._lock.release()
             problem = translated(error, self._path)
-            raise problem if is_busy(error) else Misconfigured(problem.message) from error
+            told = f"{self._path}: {problem.message} ({error})"  # whoever starts the server may know where it lies
+            raise StoreUnavailable(told) if is_busy(error) else Misconfigured(told) from error
         except BaseException:
             self._lock.release()
             raise
@@ -219,9 +241,46 @@ class SqliteStore:
     async def _commit(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
         async with self._writing:
             with translating(self._path):
-                entries, outcomes = await self._transaction(operations)
+                entries, outcomes = await self._transaction_with_reserve(operations)
         await self._publish(entries)
         return outcomes
+
+    async def _transaction_with_reserve(
+        self, operations: Sequence[Operation]
+    ) -> tuple[Sequence[Entry], Sequence[Outcome]]:
+        if self._reserve.held or self._reserve.take():
+            try:
+                return await self._transaction(operations)
+            except sqlite3.OperationalError as error:
+                if not is_full(error):
+                    raise
+                log.warning("store.disk_full path=%s", self._path)
+                self._reserve.give_up()
+        allowed = [operation for operation in operations if not isinstance(operation, Create)]
+        entries, made = await self._transaction_within_reserve(allowed) if allowed else ((), ())
+        results = iter(made)
+        outcomes: list[Outcome] = []
+        for operation in operations:  # the transaction may have been filled by the first few
+            outcome = no_space() if isinstance(operation, Create) else next(results, None)
+            if outcome is None:
+                break
+            outcomes.append(outcome)
+        return entries, outcomes
+
+    async def _transaction_within_reserve(
+        self, operations: Sequence[Operation]
+    ) -> tuple[Sequence[Entry], Sequence[Outcome]]:
+        while True:
+            try:
+                return await self._transaction(operations)
+            except sqlite3.OperationalError as error:
+                if not is_full(error) or not self._reserve.give_up():
+                    raise
+
+    def problem(self) -> str:
+        """Why new objects are refused at present; empty if they are not."""
+        fits = (self._reserve.held or self._reserve.take()) and not self._reserve.is_short()
+        return "" if fits else no_space().message
 
     async def _publish(self, entries: Sequence[Entry]) -> None:
         """Tell the watchers. The commit stands whatever happens here."""

@@ -1,0 +1,1 @@
+"""Commands about experiments: compare devices and parameters, tables and reports."""

@@ -1,0 +1,1 @@
+"""Commands about jobs: run, submit, plan, list, follow, cancel, outputs."""

@@ -1,0 +1,36 @@
+"""Batch scripts with `#SBATCH` lines: honoured as sbatch does, and what is not is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.cli.failures import say
+from isthmus.client.sync import Client
+
+_SIGN = "#SBATCH"
+
+
+def honour(client: Client, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
+    """The job with what its script's lines say; what the job itself says goes first."""
+    script = job["spec"].get("script")
+    if not script or _SIGN not in script:
+        return job
+    from isthmus.formats.sbatch import has_directives, merged, read_batch
+
+    if not has_directives(script):
+        return job
+    batch = read_batch(script, _devices(client))
+    if not quiet:
+        for sentence in batch.unheeded:
+            say(f"{_SIGN} {sentence}", "33")
+    return merged(job, batch)
+
+
+def _devices(client: Client) -> dict[str, str]:
+    """What Slurm calls each class of device."""
+    found = {}
+    for device in client.list("deviceclasses"):
+        gres = ((device.get("spec") or {}).get("slurm") or {}).get("gres")
+        if gres:
+            found[str(gres)] = str(device["metadata"]["name"])
+    return found

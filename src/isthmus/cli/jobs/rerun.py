@@ -1,0 +1,92 @@
+"""`isthmus rerun JOB`: the same job once more, with changes. The files are on the server already."""
+
+from __future__ import annotations
+
+import copy
+from typing import Annotated, Any
+
+import typer
+
+from isthmus.cli.completion import complete_devices, complete_sites
+from isthmus.cli.identity.roles import needs_member
+from isthmus.cli.options import Force, JobName, Namespace, Output, Token, Url, client_for, format_of, said_before
+from isthmus.client.jobs import devices_of
+from isthmus.client.requests import Object
+
+from .name_checks import check_names
+from .run_words import RunOptions
+from .running import accompany, env_of
+
+_NOT_AGAIN = frozenset({"intent", "deadline"})
+_OF_THE_FIRST = ("isthmus.dev/array", "isthmus.dev/array-index", "isthmus.dev/experiment")
+
+
+def rerun_manifest(job: Object, changes: Object, env: dict[str, str]) -> Object:
+    """The job as a new one, with other resources, placement and variables where they are named. Pure."""
+    meta, spec = job["metadata"], copy.deepcopy({k: v for k, v in job["spec"].items() if k not in _NOT_AGAIN})
+    for part, values in changes.items():
+        if values:
+            spec[part] = {**(spec.get(part) or {}), **values} if isinstance(values, dict) else values
+    if env:
+        kept = [variable for variable in spec.get("env") or () if variable["name"] not in env]
+        spec["env"] = [*kept, *({"name": name, "value": value} for name, value in env.items())]
+    labels = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(_OF_THE_FIRST)}
+    stem = str(meta["name"]).rsplit("-", 1)[0] if "-" in str(meta["name"]) else str(meta["name"])
+    new: Object = {"generateName": f"{stem[:56]}-", "namespace": meta.get("namespace")}
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": new | ({"labels": labels} if labels else {}),
+        "spec": spec,
+    }
+
+
+def rerun(
+    name: JobName,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS[:N]", help="Other devices.", autocompletion=complete_devices),
+    ] = None,
+    cpus: Annotated[str | None, typer.Option("--cpus", "-c", help="Other CPUs.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", "-m", help="Other memory.")] = None,
+    time: Annotated[str | None, typer.Option("--time", "-t", help="Another time limit.")] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Another site.", autocompletion=complete_sites)] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="K[=V]", help="Another variable.")] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="Another number of retries.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Write the job's name and leave it running.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing of our own on standard error.")] = False,
+    force: Force = False,
+    namespace: Namespace = None,
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Run a job once more, as a new job, with the same files; options change what they name.
+
+    \b
+    Examples:
+      isthmus rerun train-x7k2p
+      isthmus rerun train-x7k2p --memory 16Gi --time 4h
+      isthmus rerun train-x7k2p --device akida -e EPOCHS=3 --detach
+    """
+    resources: dict[str, Any] = {"cpus": cpus, "memory": memory, "timeLimit": time}
+    if device:
+        resources["devices"] = devices_of(device)
+    changes: Object = {
+        "resources": {key: value for key, value in resources.items() if value},
+        "placement": {"sites": list(site)} if site else {},
+        "retries": {} if retries is None else {"limit": retries},
+    }
+    with client_for(url, token, namespace) as client, needs_member(client, "running a job"):
+        job = rerun_manifest(client.job(name).object, changes, env_of(tuple(env or ())))
+        if not force:
+            check_names(client, [job], namespace=namespace)
+        options = RunOptions(
+            words=(name,),
+            outputs=tuple(job["spec"].get("outputs") or ()),
+            detach=detach,
+            quiet=quiet,
+            namespace=namespace or said_before().namespace,
+            output=format_of(output).value if detach else None,
+        )
+        raise typer.Exit(accompany(client, client.submit(job), options))

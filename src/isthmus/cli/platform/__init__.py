@@ -1,0 +1,1 @@
+"""Commands about the platform itself: start, stop, check, install, export and import, the console, labs."""

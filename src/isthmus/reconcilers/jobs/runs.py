@@ -1,0 +1,72 @@
+"""From a job to the run that an engine is given."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from isthmus.engines.base import Account, After, ArrayPart, Run
+from isthmus.resources.arrays import expand_indices
+from isthmus.resources.jobs import INDEX_LABEL, Array, Job, Streams
+from isthmus.resources.tenants import Tenant
+
+expanded = lru_cache(maxsize=8)(expand_indices)
+
+
+def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), array: Array | None = None) -> Run:
+    """One try of a job, as an engine needs to know it; `array` is that of the array it is an element of."""
+    spec, resources = job.spec, job.spec.resources
+    env = {variable.name: variable.value for variable in spec.env}
+    index = (job.metadata.labels or {}).get(INDEX_LABEL)
+    if index is not None:
+        env["ISTHMUS_ARRAY_INDEX"] = index
+    env["ISTHMUS_ATTEMPT"] = str(job.status.attempt)
+    devices = {device.class_: resources.units(device) for device in resources.devices}
+    if chosen := job.status.chosen:
+        devices[chosen.class_] = chosen.count * resources.tasks
+        env |= {"ISTHMUS_DEVICE": chosen.class_, "ISTHMUS_DEVICE_COUNT": str(chosen.count)}
+    return Run(
+        id=job.run_id,
+        namespace=job.namespace,
+        job=job.name,
+        member=job.status.member or "",
+        command=tuple(spec.command or ()),
+        script=spec.script,
+        args=tuple(spec.args),
+        image=spec.image,
+        env=env,
+        separate_streams=spec.streams is Streams.SEPARATE,
+        milli_cpus=resources.milli_cpus,
+        memory_bytes=resources.memory_bytes,
+        memory_share=_memory_share(resources.milli_cpus, tenant),
+        log_bytes=tenant.spec.quota.log_bytes if tenant else 0,
+        time_limit=resources.seconds,
+        nodes=resources.nodes,
+        tasks=resources.tasks,
+        devices=devices,
+        priority=spec.priority,
+        account=_account(tenant),
+        keeps_files=bool(spec.outputs),
+        options=tuple(spec.engine_options.values()),
+        after=after,
+        array=_part(job, int(index), array) if index is not None and array is not None else None,
+    )
+
+
+def _part(job: Job, index: int, array: Array) -> ArrayPart:
+    indices = expanded(array.indices)
+    step = indices[1] - indices[0] if len(indices) > 1 else 1
+    name = next((owner.name for owner in job.metadata.owner_references or ()), job.name)
+    return ArrayPart(name, index, len(indices), indices[0], indices[-1], step)
+
+
+def _memory_share(milli_cpus: int, tenant: Tenant | None) -> int:
+    """What a job counts with, in the tenant's quota, that asks for no memory."""
+    return tenant.spec.quota.default_memory(milli_cpus) if tenant else 0
+
+
+def _account(tenant: Tenant | None) -> Account:
+    if tenant is None:
+        return Account()
+    if tenant.spec.local_account and tenant.spec.local_account.user:
+        return Account(user=tenant.spec.local_account.user, uid=tenant.status.uid_number)
+    return Account(uid=tenant.status.uid_number)

@@ -1,0 +1,33 @@
+"""All parts of the control plane. A new kind adds one line: the `declare` function of its reconciler.
+
+The order of the list is the order in which handlers hear of a change and parts begin, where the parts themselves say
+nothing else (`before`, `after`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from isthmus.runtime.declaring import Part
+
+from . import deviceclasses, recording, refusing, sweeping, tenants
+from .experiments import reconciler as experiments
+from .jobs import reconciler as jobs
+from .placement import placing, profiling
+from .shared import Shared
+from .sites import exposing
+from .sites import reconciler as sites
+
+PARTS: tuple[Callable[[Shared], Part], ...] = (
+    recording.declare,
+    refusing.declare,
+    profiling.declare,
+    sweeping.declare,
+    placing.declare,
+    tenants.declare,
+    sites.declare,
+    deviceclasses.declare,
+    exposing.declare,
+    jobs.declare,
+    experiments.declare,
+)

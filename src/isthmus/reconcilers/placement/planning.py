@@ -1,0 +1,191 @@
+"""Planning: asks for a plan for all jobs with deadlines, and says what of it is to be done now.
+
+Jobs without deadlines do not come here, and without promised jobs nothing here costs anything. A plan is made in a
+thread, and not more often than it is cheap; in between, the room that the last one holds stays held. The plan is made
+again when room appears, and from time to time, because time alone can make a job late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from isthmus._kit.clock import parse_timestamp, utcnow
+from isthmus._kit.reasons import NO_SITE, read_reasons
+from isthmus.reconcilers.jobs.job_index import JobIndex
+from isthmus.resources.plans import DeviceChosen, PlanOption, PlanStatus
+from isthmus.scheduling.demands import Demand, Room
+from isthmus.scheduling.placement import Budgets, Verdict, to_hold, why_waiting
+from isthmus.scheduling.planning.explaining import no_plan, plan_status
+from isthmus.scheduling.planning.planning import Outlook, Seat, Situation, held_rooms, plan_deadlines
+from isthmus.scheduling.planning.proposing import proposal
+
+from .surveying import Ground, Survey, Surveyor
+
+log = logging.getLogger(__name__)
+
+AGAIN = 15.0
+"""Seconds after which a plan is made again though nothing happened."""
+_SHARE = 5.0
+"""A plan is not made before this many times what the last one took have passed."""
+_SHORTEST = 0.05
+MADE_ROOM = "stopped to make room for a job with a deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job that is to start now."""
+
+    site: str
+    chosen: DeviceChosen | None
+    plan: PlanStatus
+    demand: Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What of the plan is to be done now, and what those that wait are told."""
+
+    starts: Mapping[str, Start] = field(default_factory=dict)
+    waits: Mapping[str, tuple[str, PlanStatus]] = field(default_factory=dict)
+    stops: tuple[str, ...] = ()
+    held: Mapping[str, Room] = field(default_factory=dict)
+    again_in: float | None = None
+    """Seconds until it is worth asking again."""
+
+
+NOTHING = Decision()
+
+
+class DeadlinePlanner:
+    """Decides for jobs with deadlines."""
+
+    def __init__(
+        self, index: JobIndex, surveyor: Surveyor, now: Callable[[], datetime] = utcnow, *, again: float = AGAIN
+    ) -> None:
+        self._index, self._surveyor, self._now, self._again = index, surveyor, now, again
+        self._not_before = 0.0
+        self._last: tuple[Outlook, Survey] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to plan."""
+        return bool(self._index.promised or self._index.movable)
+
+    async def decide(self, ground: Ground, budgets: Budgets) -> Decision:
+        """What is to be done now."""
+        if not self.is_needed:
+            self._last = None
+            return NOTHING
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if self._last is not None and began < self._not_before:
+            outlook, survey = self._last
+            waiting = {uid: seat for uid, seat in outlook.seats.items() if uid in self._index.promised}
+            held = self._held(replace(outlook, seats=waiting), survey, ground, everything=True)
+            return Decision(held=held, again_in=self._not_before - began)
+        try:
+            survey = self._surveyor.survey(ground, self._now().timestamp())
+            outlook = await asyncio.to_thread(planned, survey.situation)
+        except Exception:  # a plan that cannot be made must not keep jobs without deadlines from running
+            log.exception("planning for deadlines broke")
+            return Decision(again_in=self._again)
+        self._last = (outlook, survey)
+        spent = clock() - began
+        self._not_before = began + spent + max(_SHORTEST, _SHARE * spent)
+        return self._decision(outlook, survey, ground, budgets)
+
+    def _decision(self, outlook: Outlook, survey: Survey, ground: Ground, budgets: Budgets) -> Decision:
+        now, tasks = survey.situation.now, survey.tasks
+        starts: dict[str, Start] = {}
+        waits: dict[str, tuple[str, PlanStatus]] = {}
+        for uid in tasks:
+            seat = outlook.seats.get(uid)
+            if seat is None:
+                waits[uid] = _unseated(uid, survey, outlook, ground)
+                continue
+            plan = _told(uid, survey, seat)
+            if not outlook.starts_now(uid, now):
+                waits[uid] = ("Planned", plan)
+                continue
+            demand = seat.bid.way.demand
+            if over := budgets.exceeded(demand):
+                verdict = _verdict(demand, ground, over)
+                waits[uid] = (verdict.reason, no_plan(verdict.message, now, deadline=survey.deadlines[uid]))
+                continue
+            budgets.take(demand)
+            starts[uid] = Start(seat.bid.way.site, seat.bid.way.chosen, plan, demand)
+        seats = {uid: seat for uid, seat in outlook.seats.items() if uid in starts or waits[uid][0] == "Planned"}
+        held = self._held(replace(outlook, seats=seats), survey, ground, everything=False)
+        for start in starts.values():
+            held[start.site] = held.get(start.site, Room()).plus(start.demand.room)
+        return Decision(starts, waits, tuple(stop.uid for stop in outlook.stops), held, self._again)
+
+    def _held(self, outlook: Outlook, survey: Survey, ground: Ground, *, everything: bool) -> dict[str, Room]:
+        """What jobs without deadlines must leave free: the room of those that start later."""
+        free = {site.name: site.capacity.plus(self._index.ledger.taken(site.name), -1) for site in ground.sites}
+        now = survey.situation.now - 1.0 if everything else survey.situation.now
+        held: dict[str, Room] = {}
+        for site, room in held_rooms(outlook, now):
+            if site in free:
+                kept = to_hold(room, free[site]) if not everything else room
+                free[site] = free[site].plus(kept, -1)
+                held[site] = held.get(site, Room()).plus(kept)
+        return held
+
+
+def planned(situation: Situation) -> Outlook:
+    """The plan, with what the optimiser proposes among the candidates."""
+    wishes = proposal(situation)
+    return plan_deadlines(replace(situation, proposals=(wishes,)) if wishes else situation)
+
+
+def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground) -> PlanStatus:
+    """What the plan says about one job."""
+    seat = outlook.seats.get(uid)
+    return _told(uid, survey, seat) if seat is not None else _unseated(uid, survey, outlook, ground)[1]
+
+
+def _told(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
+    left_out = survey.ways[uid].left_out
+    now = survey.situation.now
+    return plan_status(survey.tasks[uid], seat, now, deadline=survey.deadlines[uid], left_out=left_out)
+
+
+def _unseated(uid: str, survey: Survey, outlook: Outlook, ground: Ground) -> tuple[str, PlanStatus]:
+    ways, now, deadline = survey.ways[uid], survey.situation.now, survey.deadlines[uid]
+    if uid in outlook.crowded:
+        told = f"waits behind {len(outlook.seats)} jobs whose deadlines are more pressing"
+        return "Planned", no_plan(told, now, deadline=deadline)
+    if not ground.sites:
+        verdict = why_waiting(ways.demands[0], (), (), None, None)
+        return verdict.reason, no_plan(verdict.message, now, deadline=deadline)
+    if ways.found:
+        told = f"waits for room at {', '.join(sorted({way.site for way in ways.found})[:5])}"
+        return "InsufficientRoom", no_plan(told, now, deadline=deadline, left_out=ways.left_out)
+    listed = read_reasons("; ".join([NO_SITE, *ways.left_out]))
+    return "NoSiteFits", no_plan(str(listed), now, deadline=deadline, left_out=ways.left_out)
+
+
+def _verdict(demand: Demand, ground: Ground, over: str) -> Verdict:
+    return why_waiting(demand, ground.sites, ground.sites, ground.tenants.get(demand.tenant), over)
+
+
+def is_news(old: PlanStatus | None, new: PlanStatus) -> bool:
+    """Whether a plan differs so much from what the status says that it is worth a write."""
+    if old is None or old.deadline != new.deadline or (old.chosen is None) != (new.chosen is None):
+        return True
+    if old.chosen is None or new.chosen is None:
+        return old.message != new.message
+    if _what(old.chosen) != _what(new.chosen):
+        return True
+    before, after = (parse_timestamp(option.starts_at).timestamp() for option in (old.chosen, new.chosen))
+    wait = after - parse_timestamp(new.decided_at).timestamp()
+    return abs(after - before) > max(30.0, 0.2 * wait)
+
+
+def _what(option: PlanOption) -> tuple[object, ...]:
+    return option.site, option.class_, option.count, option.meets_deadline, option.source

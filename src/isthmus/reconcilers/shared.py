@@ -1,0 +1,83 @@
+"""What the parts of the control plane share: store, informers, the index of jobs, engines, events, the clock.
+
+Made anew each time we begin to lead. A part takes from it what it needs in its `declare` function; none is given more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from isthmus._kit.clock import utcnow
+from isthmus.resources.kinds import EXPERIMENT, JOB, PROFILE, TENANT, Kind
+from isthmus.runtime.informers import Accept, Informer
+from isthmus.runtime.leading import Leadership
+from isthmus.runtime.managing import Informers, Queues
+from isthmus.storage.base import Blobs
+from isthmus.store.base import Key, Record, Spaces, Store
+
+from .jobs.job_index import JobIndex
+from .placement.profiling import ProfileKeeper
+from .recording import Recorder
+from .refusing import Refuser
+from .sites.registry import EngineRegistry
+
+if TYPE_CHECKING:
+    from .sites.exposing import MakeExposure
+    from .sites.reconciler import MakeEngine
+
+
+class Shared:
+    """What parts are made of."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        blobs: Blobs,
+        engines: EngineRegistry,
+        make_engine: MakeEngine,
+        make_exposure: MakeExposure,
+        leadership: Leadership,
+        workers: int,
+        spaces: Spaces | None = None,
+        others_write: bool = False,
+        now: Callable[[], datetime] = utcnow,
+    ) -> None:
+        self.store, self.blobs, self.engines, self.leadership = store, blobs, engines, leadership
+        self.make_engine, self.make_exposure, self.spaces = make_engine, make_exposure, spaces
+        self.workers, self.now = workers, now
+        self.refuser = Refuser(store, leadership)
+        self._others_write = others_write
+        self.informers, self.queues = Informers(store, self._check), Queues()
+        self.wake = asyncio.Event()
+        """Set when there may be something to place."""
+        self.index = JobIndex(self.look("jobs"), self.wake.set)
+        self.recorder = Recorder(store, self.informer(TENANT))
+        self.profiles = ProfileKeeper(store, self.informer(PROFILE), self.informer(TENANT), leadership)
+
+    def informer(self, kind: Kind) -> Informer:
+        """The objects of a kind, as they are now."""
+        return self.informers.of(kind)
+
+    def look(self, name: str) -> Callable[[Key], None]:
+        """Gives keys to the reconciler of this name."""
+        return self.queues.of(name).add
+
+    def look_first(self, name: str) -> Callable[[Key], None]:
+        """The same for what has happened: it is told before something new is begun."""
+        return self.queues.of(name).add_first
+
+    def job(self, uid: str) -> Record | None:
+        """A job by its uid."""
+        key = self.index.keys.get(uid)
+        return self.informer(JOB).get(key) if key else None
+
+    def _check(self, kind: Kind) -> Accept | None:
+        """An earlier version may have let pass what this one refuses. Work comes by the thousand and was checked by our
+        API: it is checked again only where others write to the store too. Profiles are our own."""
+        if kind is PROFILE or (kind in (JOB, EXPERIMENT) and not self._others_write):
+            return None
+        return self.refuser.accept

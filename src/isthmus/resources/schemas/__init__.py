@@ -1,0 +1,1 @@
+"""Schemas made from the models: JSON Schema, the structural form that Kubernetes reads, and CRDs with their rules."""

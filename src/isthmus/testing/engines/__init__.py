@@ -1,0 +1,57 @@
+"""The engine contract as suites, one for each part: a driver passes those of the parts that it has.
+
+A driver's tests make a class of the suites, with `RunContract` and `TaskContract` always among them, and give the
+fixtures `engine` (open) and `reopen` (closes the present engine object and opens another on the same place, as a
+restarted control plane would); a suite that needs more says so. `traits` says what may differ between engines. Jobs use
+nothing but a POSIX shell and the usual small programs.
+"""
+
+from isthmus.engines.base import HoldingEngine, ReadingEngine, StagingEngine
+
+from .holding import HoldContract
+from .reading import OpenReader, ReadContract, Traces
+from .running import RunContract
+from .staging import StageContract
+from .tasks import TaskContract
+from .working import (
+    EngineSuite,
+    EngineTraits,
+    FolderSource,
+    MemorySink,
+    Reopen,
+    SuiteEngine,
+    new_run_id,
+    until,
+    wait_ended,
+    wait_log_has,
+    whole_log,
+)
+
+PARTS: dict[type, type[EngineSuite]] = {
+    HoldingEngine: HoldContract,
+    ReadingEngine: ReadContract,
+    StagingEngine: StageContract,
+}
+"""The parts that an engine may have, and the suite of each."""
+
+__all__ = [
+    "PARTS",
+    "EngineSuite",
+    "EngineTraits",
+    "FolderSource",
+    "HoldContract",
+    "MemorySink",
+    "OpenReader",
+    "ReadContract",
+    "Reopen",
+    "RunContract",
+    "StageContract",
+    "SuiteEngine",
+    "TaskContract",
+    "Traces",
+    "new_run_id",
+    "until",
+    "wait_ended",
+    "wait_log_has",
+    "whole_log",
+]

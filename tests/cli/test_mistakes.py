@@ -1,0 +1,165 @@
+"""Mistakes that were made by people who tried it: each is reported at once, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.cli.jobs.run_words import current_spellings, ours_first
+from isthmus.client.config import find_access
+from isthmus.client.experiments import experiment_manifest
+from isthmus.client.jobs import job_manifest
+from isthmus.client.kubeconfigs import Access, write_access
+from isthmus.errors import Invalid
+from isthmus.resources.kinds import JOB
+from isthmus.resources.validation import validate
+
+
+def is_script(word: str) -> bool:
+    return word.endswith(".sh")
+
+
+@pytest.mark.parametrize(
+    ("words", "read", "moved"),
+    [
+        (["job.sh", "--site", "x", "a"], ["--site", "x", "--", "job.sh", "a"], ["--site", "x"]),
+        (["-c", "2", "job.sh", "a", "-d"], ["-c", "2", "-d", "--", "job.sh", "a"], ["-d"]),
+        (["job.sh", "--site=x", "--", "--name", "n"], ["--site=x", "--", "job.sh", "--name", "n"], ["--site=x"]),
+        (["--", "job.sh", "--site", "x"], ["--", "job.sh", "--site", "x"], []),
+        (["job.sh", "--", "--site", "x"], ["job.sh", "--", "--site", "x"], []),
+        (["job.sh", "--epochs", "3"], ["job.sh", "--epochs", "3"], []),
+        (["python", "job.sh", "--name", "n"], ["python", "job.sh", "--name", "n"], []),
+        (["--name", "job.sh", "true", "--site", "x"], ["--name", "job.sh", "true", "--site", "x"], []),
+        ([], [], []),
+    ],
+)
+def test_options_behind_a_script_are_ours(words: list[str], read: list[str], moved: list[str]) -> None:
+    assert ours_first(words, is_script) == (read, moved)
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("memroy", "'memory'"), ("cpu", "'cpus'"), ("device", "'devices'"), ("nonsense", "the options are")],
+)
+def test_an_unknown_argument_is_refused_with_a_proposal(option: str, meant: str) -> None:
+    options: Any = {option: "4"}
+    with pytest.raises(TypeError, match=meant):
+        job_manifest(["true"], None, None, options)
+    with pytest.raises(TypeError, match=option):
+        experiment_manifest(["true"], None, None, options)
+
+
+def test_the_tenant_of_one_token_is_not_assumed_for_another(tmp_path: Path) -> None:
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    file = tmp_path / "isthmus" / "kubeconfig"
+    write_access(file, Access("http://127.0.0.1:1", "ist_admin_x", "default", None), "isthmus")
+    assert find_access(environment=env).namespace == "default"
+    other = find_access(environment={**env, "ISTHMUS_TOKEN": "ist_member_y"})
+    assert (other.token, other.namespace) == ("ist_member_y", None)
+    assert find_access(environment={**env, "ISTHMUS_TOKEN": "ist_admin_x"}).namespace == "default"
+    named = find_access(environment={**env, "ISTHMUS_TOKEN": "ist_member_y", "ISTHMUS_NAMESPACE": "physics"})
+    assert named.namespace == "physics"
+
+
+@pytest.mark.real
+def test_names_that_do_not_exist_are_reported_before_the_job_is_sent(isthmus: Any, work: Path) -> None:
+    for words, told in (
+        (("--site", "locl"), "did you mean local?"),
+        (("--device", "akdia"), "there is no device class akdia"),
+        (("--after", "nosuchjob"), "there is no job nosuchjob"),
+        (("--from", "nosuchjob"), "there is no job nosuchjob"),
+    ):
+        done = isthmus("run", "-d", "--no-files", *words, "--", "true")
+        assert (done.returncode, told in done.stderr) == (3, True), done.stderr
+        assert "--force" in done.stderr
+    (work / "job.yaml").write_text(
+        json.dumps({
+            "apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"name": "lost"},
+            "spec": {"command": ["true"], "placement": {"sites": ["locl"]}},
+        })
+    )  # fmt: skip
+    assert isthmus("submit", "job.yaml").returncode == 3
+    assert isthmus("get", "job", "lost").returncode == 3
+    forced = isthmus("submit", "--force", "job.yaml")
+    assert forced.returncode == 0, forced.stderr
+    assert isthmus("delete", "job", "lost").returncode == 0
+
+
+@pytest.mark.real
+def test_hints_name_the_tenant_that_was_named(isthmus: Any) -> None:
+    done = isthmus("run", "-n", "default", "-d", "--no-files", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert f"isthmus logs -f {done.stdout.strip()} -n default" in done.stderr
+
+
+@pytest.mark.real
+def test_options_of_ours_behind_the_script_are_honoured_and_said(isthmus: Any, work: Path) -> None:
+    (work / "job.sh").write_text("echo got $*\n")
+    done = isthmus("run", "job.sh", "a", "--name", "mine", "--epochs", "3")
+    assert done.stdout == "got a --epochs 3\n", done.stderr
+    assert "--name mine was read by isthmus run" in done.stderr
+    assert isthmus("job", "mine").returncode == 0
+
+
+def test_a_binary_file_is_no_token(offline: Any, work: Path) -> None:
+    (work / "token").write_bytes(bytes(range(128, 256)))
+    done = offline("login", "--url", "http://127.0.0.1:1", "--token-file", "token")
+    assert done.returncode == 2
+    assert "does not hold a token" in done.stderr
+
+
+@pytest.mark.real
+def test_a_missing_file_is_a_wrong_word(isthmus: Any) -> None:
+    assert isthmus("submit", "nosuch.yaml").returncode == 2
+
+
+def test_old_names_of_options_are_understood_with_a_hint() -> None:
+    words, hints = current_spellings(["--keep=a", "--state", "s/*", "true", "--keep", "x"])
+    assert words == ["--outputs=a", "--checkpoint", "s/*", "true", "--keep", "x"]
+    assert ["--outputs" in hints[0], "--checkpoint" in hints[1], len(hints)] == [True, True, 2]
+    assert current_spellings(["--", "--keep"]) == (["--", "--keep"], [])
+
+
+def job(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
+
+
+def test_the_former_name_of_a_checkpoint_is_read() -> None:
+    read = validate(JOB, job({"command": ["true"], "restartable": {"keep": ["state/*"]}}))
+    assert read["spec"]["restartable"] == {"checkpoint": ["state/*"], "grace": "30s"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"command": "echo hi"}, "spec.command: must be a list, not the text 'echo hi'; write [echo, hi]"),
+        ({"command": ["a"], "retries": "3"}, "write {limit: 3}"),
+        ({"command": ["a"], "env": {"A": "b"}}, "spec.env: must be a list, not a map"),
+        ({"command": ["a"], "streams": "Both"}, "must be Merged or Separate, not 'Both'"),
+        ({"command": ["a"], "priority": 1.5}, "must be a whole number, not 1.5"),
+        ({"command": ["a"], "resources": {"nodes": 0}}, "must be at least 1, not 0"),
+        ({"command": ["a"], "resources": {"timeLimit": "0s"}}, "must be more than 0"),
+        ({"command": ["a"], "outputs": ["x"] * 300}, "has 300 entries; 256 are allowed"),
+    ],
+)
+def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str, Any], told: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        validate(JOB, job(spec))
+    assert told in caught.value.message
+    assert "Input should" not in caught.value.message
+
+
+def test_a_server_that_does_not_answer_is_named(environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        words = [sys.executable, "-m", "isthmus.cli", "jobs", "--url", url, "--token", "ist_a_b"]
+        with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "has not answered yet" in process.stderr.readline()
+            process.kill()
