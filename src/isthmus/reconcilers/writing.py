@@ -51,6 +51,7 @@ class Writer:
 
     async def _write(self, record: Record, obj: dict[str, Any], part: Part) -> Record:
         self._leadership.check()
+        self._informer.doubt(record.key)
         reach("write:before")
         written = await self._store.update(self.kind, obj, part)
         reach("write:after")
