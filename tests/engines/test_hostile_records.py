@@ -18,9 +18,11 @@ from isthmus.engines.base import EndReason, Run, RunState
 from isthmus.engines.kubernetes import parsing as pods
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.layout import read_record
-from isthmus.engines.slurm import observing, parsing, records
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.observing import Evidence, read_word
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.observing import observations
+from isthmus.engines.slurm.observing.observations import Evidence, read_word
+from isthmus.engines.slurm.transports import parsing
 from isthmus.testing.engines import new_run_id, wait_ended
 
 from .conftest import ACCOUNT, MakeEngine
@@ -65,7 +67,7 @@ def test_numbers_are_ascii_digits_or_nothing(text: str) -> None:
 def test_a_word_of_a_slurm_job_is_believed_only_where_it_can_be_true(name: str, value: str) -> None:
     """`"²".isdigit()` is true and `int("²")` fails: one job ended the watcher of its site with that."""
     word = read_word(text_of(**{name: value}) + f"{name}=cpu {value}\n{name}={value}m{value}s {value}|{value}\n")
-    over = observing.over(Evidence(records.Record("u.0", "ada", 0.0, 7), SlurmJob(7, ("COMPLETED",)), word=word))
+    over = observations.over(Evidence(records.Record("u.0", "ada", 0.0, 7), SlurmJob(7, ("COMPLETED",)), word=word))
     assert over.state is RunState.ENDED
     if name in ("job", "code", "start", "end"):
         assert word is None or value == "1.2.3"

@@ -22,8 +22,8 @@ from isthmus.engines.kubernetes.exposed_nodes import (
     ready_condition,
 )
 from isthmus.engines.kubernetes.inventories import inventory
+from isthmus.engines.slurm.cluster.inventories import node_state
 from isthmus.engines.slurm.facts import SlurmNode
-from isthmus.engines.slurm.inventories import node_state
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import SiteNode
 

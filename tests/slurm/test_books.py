@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import EndReason, Observation, Run
-from isthmus.engines.slurm import settling
+from isthmus.engines.slurm.accounting.sharing import share_of_nodes
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
+from isthmus.engines.slurm.observing import settling
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
-from isthmus.engines.slurm.sharing import share_of_nodes
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.resources.jobs import SlurmOptions

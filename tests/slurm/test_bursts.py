@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from isthmus.engines.slurm import watching
-from isthmus.engines.slurm.controllers import Budget
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.records import Record
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.observing import watching
+from isthmus.engines.slurm.observing.settling import Known
+from isthmus.engines.slurm.observing.watching import LONGEST_BURST, STILL_SENDING, Picture, Watcher
 from isthmus.engines.slurm.settings import SlurmSettings
-from isthmus.engines.slurm.settling import Known
-from isthmus.engines.slurm.watching import LONGEST_BURST, STILL_SENDING, Picture, Watcher
+from isthmus.engines.slurm.transports.base import Budget
 
 pytestmark = pytest.mark.anyio
 WAITS, RUNS = "0123456789abcdef.0", "fedcba9876543210.0"

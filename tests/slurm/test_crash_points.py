@@ -18,7 +18,10 @@ import pytest
 
 from isthmus._kit.crashpoints import RECORD, VARIABLE
 from isthmus.engines import collecting
-from isthmus.engines.slurm import driver, late_books, remote_files, settling, shared_files
+from isthmus.engines.slurm import driver
+from isthmus.engines.slurm.accounting import late
+from isthmus.engines.slurm.files import remote, shared
+from isthmus.engines.slurm.observing import settling
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.lab.slurm.registering import manifests
@@ -148,18 +151,16 @@ def text_of(module: Any) -> str:
 
 def test_every_change_of_files_passes_a_point() -> None:
     found = [
-        *bare_effects(text_of(shared_files), ON_DISK),
+        *bare_effects(text_of(shared), ON_DISK),
         *bare_effects(text_of(collecting), ON_DISK - {"replace"}),
-        *bare_effects(text_of(remote_files), OVER_SSH),
+        *bare_effects(text_of(remote), OVER_SSH),
     ]
     assert found == []
 
 
 def test_every_change_at_slurm_passes_a_point() -> None:
     asked = frozenset({"self._controller"})
-    found = [
-        line for module in (driver, settling, late_books) for line in bare_effects(text_of(module), AT_SLURM, of=asked)
-    ]
+    found = [line for module in (driver, settling, late) for line in bare_effects(text_of(module), AT_SLURM, of=asked)]
     assert found == []
 
 

@@ -9,11 +9,11 @@ from itertools import product
 import pytest
 
 from isthmus.engines.base import EndReason
-from isthmus.engines.slurm import ends, observing
-from isthmus.engines.slurm.ends import By, Own
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
-from isthmus.engines.slurm.observing import Evidence, Word
-from isthmus.engines.slurm.records import Record
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.observing import ends, observations
+from isthmus.engines.slurm.observing.ends import By, Own
+from isthmus.engines.slurm.observing.observations import Evidence, Word
 
 C, L, D = EndReason.CANCELLED, EndReason.NODE_LOST, EndReason.COMPLETED
 EXPECTED = {
@@ -46,7 +46,7 @@ def evidence(by: By, own: Own, said: str = "CANCELLED") -> Evidence:
 
 @pytest.mark.parametrize(("by", "own"), list(product(By, Own)))
 def test_of_what_slurm_calls_cancelled(by: By, own: Own) -> None:
-    seen = observing.over(evidence(by, own))
+    seen = observations.over(evidence(by, own))
     assert seen.reason is EXPECTED[by][list(Own).index(own)]
     if own in (Own.SUCCEEDED, Own.FAILED):
         assert (seen.exit_code, seen.signal) == (CODES[own], None)
@@ -65,13 +65,13 @@ def test_of_what_slurm_calls_cancelled(by: By, own: Own) -> None:
     ],
 )
 def test_who_cancelled_it_is_said(by: By, said: str) -> None:
-    assert observing.over(evidence(by, Own.SIGNALLED)).message == said
+    assert observations.over(evidence(by, Own.SIGNALLED)).message == said
 
 
 @pytest.mark.parametrize("own", list(Own))
 def test_of_what_slurm_calls_lost_with_its_node(own: Own) -> None:
     """One that had recorded its own end before was not lost."""
-    seen = observing.over(evidence(By.UNKNOWN, own, "NODE_FAIL"))
+    seen = observations.over(evidence(By.UNKNOWN, own, "NODE_FAIL"))
     assert seen.reason is (D if own in (Own.SUCCEEDED, Own.FAILED) else L)
 
 
@@ -82,7 +82,7 @@ def test_a_job_that_slurm_started_again_while_it_ran_was_cancelled_by_nobody(by:
     assert seen.job is not None
     later = datetime.fromtimestamp(103, UTC)
     seen = replace(seen, job=replace(seen.job, started_at=later, ended_at=later))
-    assert observing.over(seen).reason is L
+    assert observations.over(seen).reason is L
 
 
 def test_what_the_service_ended_as_it_began_was_cancelled_by_nobody() -> None:
@@ -90,9 +90,9 @@ def test_what_the_service_ended_as_it_began_was_cancelled_by_nobody() -> None:
     assert seen.job is not None
     start = datetime.fromtimestamp(100, UTC)
     short = replace(seen, job=replace(seen.job, started_at=start, ended_at=start))
-    assert observing.over(short).reason is L
+    assert observations.over(short).reason is L
     long = replace(seen, job=replace(seen.job, started_at=start, ended_at=start + timedelta(seconds=60)))
-    assert observing.over(long).reason is C
+    assert observations.over(long).reason is C
 
 
 def test_the_table_is_whole() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from isthmus._kit.crashpoints import VARIABLE
 from isthmus.engines.base import EndReason, Run, RunState
+from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.settings import SlurmSettings
-from isthmus.engines.slurm.submissions import Submission
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.resources.jobs import SlurmOptions

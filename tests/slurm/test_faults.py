@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import EndReason, RunState, Stream
-from isthmus.engines.slurm import driver, tokens
+from isthmus.engines.slurm import driver
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
 from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
+from isthmus.engines.slurm.transports import tokens
 from isthmus.errors import SiteUnavailable
 from isthmus.lab import processes
 from isthmus.lab.slurm.cluster import SlurmLab

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
-from isthmus.engines.slurm import watching
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.files import MOST_NEWS
+from isthmus.engines.slurm.files.base import MOST_NEWS
+from isthmus.engines.slurm.files.shared import SharedFiles
+from isthmus.engines.slurm.observing import watching
 from isthmus.engines.slurm.settings import SlurmSettings
-from isthmus.engines.slurm.shared_files import SharedFiles
 from isthmus.testing.engines import until, wait_ended
 
 from .conftest import MakeEngine

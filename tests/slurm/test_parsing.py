@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
-from isthmus.engines.slurm import calls, commands, documents, hostlists, parsing, states
+from isthmus.engines.slurm import states
+from isthmus.engines.slurm.accounting import hostlists
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.cluster.inventories import node_state
 from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
-from isthmus.engines.slurm.inventories import node_state
-from isthmus.engines.slurm.submissions import Submission
+from isthmus.engines.slurm.transports import calls, commands, documents, parsing
 from isthmus.errors import EngineRefused, SiteUnavailable
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -151,7 +151,7 @@ async def test_what_starts_a_run_is_removed_first(tmp_path: Path) -> None:
         (folder / name).touch()
     program = (
         "import asyncio, sys\n"
-        "from isthmus.engines.slurm.shared_files import SharedFiles\n"
+        "from isthmus.engines.slurm.files.shared import SharedFiles\n"
         "asyncio.run(SharedFiles(sys.argv[1]).remove('u.0', 'root'))\n"
     )
     env = {**os.environ, VARIABLE: "SharedFiles._remove:unlink"}

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import After, Run
+from isthmus.engines.slurm.cluster.waits import Wait, estimate
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob, SlurmNode, SlurmPartition
-from isthmus.engines.slurm.observing import start_between
+from isthmus.engines.slurm.observing.observations import start_between
 from isthmus.engines.slurm.settings import RestSettings
-from isthmus.engines.slurm.waits import Wait, estimate
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.resources.jobs import DependencyCondition, SlurmOptions

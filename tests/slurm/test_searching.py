@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from isthmus.engines.slurm.accounting.searching import CLOCKS_DIFFER, AccountingSearch, Sought
 from isthmus.engines.slurm.facts import Accounted
-from isthmus.engines.slurm.searching import CLOCKS_DIFFER, AccountingSearch, Sought
 from isthmus.errors import SiteUnavailable
 
 pytestmark = pytest.mark.anyio

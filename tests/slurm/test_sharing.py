@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.engines.slurm.accounting.hostlists import expand
+from isthmus.engines.slurm.accounting.sharing import Neighbours
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.hostlists import expand
-from isthmus.engines.slurm.sharing import Neighbours
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 NODES = ["", "n1", "n2", "n[1-2]", "n[1-3]", "n[2,4]", "(null)"]
@@ -85,7 +85,7 @@ def test_the_quick_way_gives_what_the_plain_one_gives(jobs: list[SlurmJob], seco
 
 
 def test_each_list_of_nodes_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.engines.slurm import sharing
+    from isthmus.engines.slurm.accounting import sharing
 
     read: list[str] = []
     monkeypatch.setattr(sharing, "expand", lambda text: read.append(text) or expand(text))

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import EndReason, Run
-from isthmus.engines.slurm import scripts
+from isthmus.engines.slurm.batch import scripts
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.observing import Word, read_word
+from isthmus.engines.slurm.observing.observations import Word, read_word
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.testing.engines import new_run_id, wait_ended, wait_log_has, whole_log
 

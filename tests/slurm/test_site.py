@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import EndReason, Run, RunState, Stream
-from isthmus.engines.slurm import documents, submissions, tokens
-from isthmus.engines.slurm.command_line import account
-from isthmus.engines.slurm.controllers import Budget, failure
+from isthmus.engines.slurm.batch import submissions
+from isthmus.engines.slurm.cluster.partitions import Access, choose
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
+from isthmus.engines.slurm.observing.watching import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
 from isthmus.engines.slurm.opening import make_engine as make
-from isthmus.engines.slurm.partitions import Access, choose
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
-from isthmus.engines.slurm.tokens import Tokens
-from isthmus.engines.slurm.watching import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
+from isthmus.engines.slurm.transports import documents, tokens
+from isthmus.engines.slurm.transports.base import Budget, failure
+from isthmus.engines.slurm.transports.command_line import account
+from isthmus.engines.slurm.transports.tokens import Tokens
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import Run
-from isthmus.engines.slurm import documents, submissions
+from isthmus.engines.slurm.batch import submissions
+from isthmus.engines.slurm.cluster.partitions import choose
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmPartition
-from isthmus.engines.slurm.partitions import choose
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
+from isthmus.engines.slurm.transports import documents
 from isthmus.errors import EngineRefused
 from isthmus.formats.sbatch import merged, read_batch
 from isthmus.lab.slurm.cluster import SlurmLab

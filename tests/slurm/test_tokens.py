@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engines.slurm import tokens
 from isthmus.engines.slurm.settings import RestSettings
+from isthmus.engines.slurm.transports import tokens
 from isthmus.errors import Misconfigured
 
 PEM = b"-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf\n-----END RSA PRIVATE KEY-----\n"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engines.slurm import records
-from isthmus.engines.slurm.records import Record
-from isthmus.engines.slurm.shared_files import SharedFiles
-from isthmus.engines.slurm.trips import Trips
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.shared import SharedFiles
+from isthmus.engines.slurm.files.trips import Trips
 from isthmus.errors import SiteUnavailable
 
 pytestmark = pytest.mark.anyio

@@ -18,11 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from isthmus.engines.slurm import calls, commands, documents
-from isthmus.engines.slurm.controllers import Budget
-from isthmus.engines.slurm.rest import Rest
+from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.settings import RestSettings
-from isthmus.engines.slurm.submissions import Submission
+from isthmus.engines.slurm.transports import calls, commands, documents
+from isthmus.engines.slurm.transports.base import Budget
+from isthmus.engines.slurm.transports.rest import Rest
 from isthmus.lab import processes
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings

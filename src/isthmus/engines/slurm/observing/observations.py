@@ -17,12 +17,13 @@ from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.engines.metering import Power, estimate
 from isthmus.engines.meters import WHOLE_NODE
+from isthmus.engines.slurm.facts import Accounted, SlurmJob
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.states import meaning, why_waiting
+from isthmus.engines.slurm.transports import parsing
 
-from . import ends, parsing
+from . import ends
 from .ends import By, Own
-from .facts import Accounted, SlurmJob
-from .records import Record
-from .states import meaning, why_waiting
 
 Range = tuple[datetime, datetime]
 _SOURCE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

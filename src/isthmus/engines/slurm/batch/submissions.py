@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from isthmus.engines.base import Run
+from isthmus.engines.slurm.facts import MARK
 from isthmus.errors import EngineRefused
 from isthmus.resources.engine_options import SlurmOptions
 from isthmus.resources.jobs import DependencyCondition
-
-from .facts import MARK
 
 _MIB = 2**20
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._-]+")

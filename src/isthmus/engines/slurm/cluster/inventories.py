@@ -9,9 +9,9 @@ from datetime import datetime
 
 from isthmus._kit.durations import format_duration
 from isthmus.engines.base import Inventory, RunState
+from isthmus.engines.slurm.facts import SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
 
-from .facts import SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from .partitions import has
 from .waits import estimate
 

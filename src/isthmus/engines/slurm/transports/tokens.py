@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.engines.slurm.settings import RestSettings
 from isthmus.errors import Misconfigured
-
-from .settings import RestSettings
 
 if TYPE_CHECKING:
     from jwt import PyJWS

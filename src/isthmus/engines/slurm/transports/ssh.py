@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from isthmus.engines.slurm.settings import SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 
 from .commands import Done
-from .settings import SshSettings
 
 if TYPE_CHECKING:
     import asyncssh

@@ -27,10 +27,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from isthmus.engines.slurm.facts import SlurmJob
+from isthmus.engines.slurm.transports.base import Controller
 from isthmus.errors import IsthmusError
-
-from .controllers import Controller
-from .facts import SlurmJob
 
 log = logging.getLogger(__name__)
 

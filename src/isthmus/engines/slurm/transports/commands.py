@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
+from isthmus.engines.slurm.batch.submissions import Submission, sbatch
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused, SiteUnavailable
 
 from . import parsing
-from .controllers import failure
-from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
-from .submissions import Submission, sbatch
+from .base import failure
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

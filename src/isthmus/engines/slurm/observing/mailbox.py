@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from isthmus.engines.base import RunState
+from isthmus.engines.slurm.files.base import RunFiles
 from isthmus.errors import IsthmusError
 
-from .files import RunFiles
 from .settling import Known
 from .watching import Picture, Wanted, Watcher
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from isthmus._kit.durations import format_duration
 from isthmus.engines.base import Run
+from isthmus.engines.slurm.batch.submissions import node_counts
+from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused
 from isthmus.resources.engine_options import SlurmOptions
-
-from .facts import SlurmNode, SlurmPartition
-from .submissions import node_counts
 
 
 @dataclass(frozen=True, slots=True)

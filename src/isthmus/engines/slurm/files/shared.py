@@ -28,11 +28,11 @@ from typing import TypeVar
 from isthmus._kit.crashpoints import step
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import collect, remove_tree
+from isthmus.engines.slurm.transports.command_line import account
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
-from .command_line import account
-from .files import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
+from .base import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .trips import Trips
 
 T = TypeVar("T")

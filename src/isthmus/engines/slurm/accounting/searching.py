@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from isthmus._kit.tasks import Supervised
+from isthmus.engines.slurm.facts import Accounted
 from isthmus.metrics import count_task_failure
-
-from .facts import Accounted
 
 CLOCKS_DIFFER = timedelta(minutes=10)
 Ask = Callable[[Sequence[str], datetime], Awaitable[list[Accounted]]]

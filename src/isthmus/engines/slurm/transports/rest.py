@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import orjson
 
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
+from isthmus.engines.slurm.settings import RestSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 
 from . import calls, documents
+from .base import Budget
 from .calls import Call, Reply
-from .controllers import Budget
-from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from .http import Answer, HttpClient, NoAnswer
-from .settings import RestSettings
-from .submissions import Submission
 from .tokens import Tokens
 
 log = logging.getLogger(__name__)

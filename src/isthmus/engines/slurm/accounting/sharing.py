@@ -17,8 +17,8 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from isthmus.engines.base import RunState
+from isthmus.engines.slurm.facts import SlurmJob
 
-from .facts import SlurmJob
 from .hostlists import expand
 
 

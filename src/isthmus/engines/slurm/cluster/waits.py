@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from isthmus.engines.base import RunState
-
-from .facts import SlurmJob, SlurmNode, SlurmPartition
+from isthmus.engines.slurm.facts import SlurmJob, SlurmNode, SlurmPartition
 
 
 @dataclass(frozen=True, slots=True)

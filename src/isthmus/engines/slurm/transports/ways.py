@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import IsthmusError, SiteUnavailable
 
-from .controllers import Controller
-from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
-from .submissions import Submission
+from .base import Controller
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from isthmus.engines.base import Observation
+from isthmus.engines.slurm.facts import Accounted, SlurmJob
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import RunFiles
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.observing import observations
+from isthmus.engines.slurm.observing.observations import Evidence
 from isthmus.errors import IsthmusError
-
-from . import observing, records
-from .facts import Accounted, SlurmJob
-from .files import RunFiles
-from .observing import Evidence
-from .records import Record
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class LateBooks:
                 evidence = replace(evidence, energy_share=await self._share(late.job, asked))
             except IsthmusError:  # it is asked for again
                 return
-        final = _with_energy(observing.over(evidence), late.told)
+        final = _with_energy(observations.over(evidence), late.told)
         record = late.evidence.record.ended(final)
         if await self._settle(run_id, record) and final != late.told:
             corrected(record)

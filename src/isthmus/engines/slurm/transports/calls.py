@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused, SiteUnavailable
 
 from . import documents
-from .controllers import failure
-from .facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
-from .submissions import Submission
+from .base import failure
 
 T_co = TypeVar("T_co", covariant=True)
 _OVER = ("invalid job id", "already completing or completed", "already finished")

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isthmus._kit.numbers import whole
+from isthmus.engines.slurm.batch.submissions import Submission, node_range
+from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 
-from .facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from .parsing import gres, names, node_states
-from .submissions import Submission, node_range
 
 OLDEST, NEWEST = 36, 45
 """Versions v0.0.N that we know."""

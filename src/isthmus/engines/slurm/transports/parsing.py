@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from isthmus._kit.numbers import whole
-
-from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 
 JOB_FORMAT = "%A|%T|%r|%u|%P|%V|%S|%e|%N|%C|%D|%k"
 ACCOUNT_FIELDS = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from isthmus._kit.tasks import SupervisedTasks
 from isthmus.errors import IsthmusError
 
-from .files import LogFile, RunFiles
+from .base import LogFile, RunFiles
 
 log = logging.getLogger(__name__)
 

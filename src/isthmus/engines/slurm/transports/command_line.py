@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from isthmus._kit.children import Children
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
+from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 
 from . import commands
+from .base import Budget
 from .commands import Command, Done
-from .controllers import Budget
-from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
-from .settings import SlurmSettings
-from .submissions import Submission
 
 T = TypeVar("T")
 AT_ONCE = 16

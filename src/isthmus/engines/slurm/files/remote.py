@@ -23,11 +23,11 @@ from typing import IO, Any
 from isthmus._kit.crashpoints import step_async
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import MAX_DEPTH, matching
+from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
-from .files import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
-from .ssh import SshConnections
+from .base import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 
 _HANDLES = 64
 _LOGS = frozenset({"stdout", "stderr"})

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused, SiteUnavailable
-
-from .facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
-from .submissions import Submission
 
 # What Slurm says when it could not be asked, or was not sure. Anything else that it says is its answer.
 _UNSURE = (

@@ -3,7 +3,7 @@
 Slurm forgets a job some minutes after its end, so the end is written into the run's record as soon as it is seen. What
 is known comes from four places: Slurm's picture, its books, what the batch script wrote, and Slurm's own output file.
 A place that has not caught up yet (books run behind, network file systems too) is given a few more looks; books that
-are later still are left to `late_books`.
+are later still are left to `accounting.late`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from isthmus._kit.tasks import reason
 from isthmus.engines.base import EndReason, Observation, RunState
 from isthmus.engines.metering import Power
 from isthmus.engines.meters import WHOLE_NODE
+from isthmus.engines.slurm.accounting.late import GIVEN_UP_AFTER, LateBooks
+from isthmus.engines.slurm.accounting.searching import CLOCKS_DIFFER, AccountingSearch, Sought
+from isthmus.engines.slurm.accounting.sharing import Neighbours
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import LogFile, RunFiles
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.states import meaning
+from isthmus.engines.slurm.transports import parsing
+from isthmus.engines.slurm.transports.base import Controller
 from isthmus.errors import IsthmusError
 from isthmus.metrics import count_task_failure
 
-from . import observing, parsing, records
-from .controllers import Controller
-from .facts import Accounted, SiteFacts, SlurmJob
-from .files import LogFile, RunFiles
-from .late_books import GIVEN_UP_AFTER, LateBooks
-from .observing import Evidence, Word
-from .records import Record
-from .searching import CLOCKS_DIFFER, AccountingSearch, Sought
-from .sharing import Neighbours
-from .states import meaning
+from . import observations
+from .observations import Evidence, Word
 from .watching import Picture
 
 log = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class Known:
     journal: int | None = None
     """How long the sampler's journal was at the last look."""
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    start: observing.Range | None = None
+    start: observations.Range | None = None
     """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
@@ -79,7 +81,7 @@ class Known:
         if job == self.job:
             return False
         before = self.observation()
-        start = observing.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
+        start = observations.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
         if (start and start[1]) != (self.start and self.start[1]):
             self.start = start
         self.job = job
@@ -106,7 +108,7 @@ class Known:
             return self.record.final
         if self.job is None or self.record.job is None:
             return None
-        seen = observing.going_on(self.record, self.job, self.units, self.start)
+        seen = observations.going_on(self.record, self.job, self.units, self.start)
         # Its end is only told once all about it is known.
         if seen.state is RunState.ENDED:
             return Observation(RunState.RUNNING, seen.engine_id, self.job.started_at, devices=seen.devices)
@@ -237,7 +239,7 @@ class Settler:
             if detailed is not None and detailed.run_id == known.run_id:
                 job = detailed
         evidence = await self._evidence(known, job, row, picture, (word, begun))
-        final = observing.over(evidence)
+        final = observations.over(evidence)
         await self.finish(known, final, late=unheard)
         if unheard:
             self.late.add(evidence, job, final)
@@ -366,7 +368,7 @@ class Settler:
             power=self.power,
             services=self.facts.services,
         )
-        await self.finish(known, observing.over(evidence))
+        await self.finish(known, observations.over(evidence))
         return True
 
     async def search(self, known: Known, since: float) -> Accounted | None:
@@ -398,7 +400,7 @@ class Settler:
         """What the script wrote at the end, and which job began the run."""
         user = known.record.user
         ended = await self._files.read(LogFile(known.run_id, user, "ended"))
-        if ended is not None and (word := observing.read_word(ended.decode(errors="replace"))) is not None:
+        if ended is not None and (word := observations.read_word(ended.decode(errors="replace"))) is not None:
             return word, word.job
         begun = await self._files.read(LogFile(known.run_id, user, "begun"))
         first = (begun or b"").split(b" ")[0]
