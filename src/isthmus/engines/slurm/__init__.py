@@ -9,7 +9,7 @@
 - `cluster` makes an inventory of nodes and partitions.
 
 **Exactly once.** A run has a *record* in the site's folder, made before anything is sent. Slurm keeps the run's id in
-the job's comment. After a crash or a lost reply the record is there and has no job id: then Slurm, and its accounting, are
-searched for the comment before anything is sent again. What slips through all the same (a request that was still on
+the job's comment. After a crash or a lost reply the record is there and has no job id: then Slurm and its accounting
+are searched for the comment before anything is sent again. What slips through all the same (a request that was still on
 its way) is stopped by the batch script: the first job that begins a run leaves its mark, and a second one does nothing.
 """

@@ -14,9 +14,9 @@ from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, SITE, 
 from isthmus.resources.schemas.crds import OLDEST, VALIDATIONS, custom_kinds, custom_resource, custom_resources
 from isthmus.resources.validation import validate
 from isthmus.store.kubernetes.shaping import path_of
-from isthmus.testing.kubernetes_home import calling
+from isthmus.testing.kubernetes_store import calling
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
 WRONG: list[tuple[Kind, dict[str, Any]]] = [
     (JOB, {}),
     (JOB, {"command": ["a"], "script": "b"}),

@@ -21,7 +21,7 @@ from typing import Any
 
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.testing.kubernetes import running_api_server
-from isthmus.testing.kubernetes_home import calling, settled
+from isthmus.testing.kubernetes_store import calling, settled
 from isthmus.testing.servers import ServerProcess, eventually
 
 from .report import Figure, Section

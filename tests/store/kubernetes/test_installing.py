@@ -16,9 +16,9 @@ import yaml
 
 from isthmus.errors import NotFound
 from isthmus.server.manifests import Installation, manifests
-from isthmus.testing.kubernetes_home import calling
+from isthmus.testing.kubernetes_store import calling
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "isthmus"
 
 

@@ -31,7 +31,7 @@ from .conftest import ACCOUNT, IS_ROOT, MakeEngine
 
 NOBODY = 65534
 HERE = Path(__file__)
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[3]
 
 if IS_ROOT:
 

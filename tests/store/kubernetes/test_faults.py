@@ -20,7 +20,7 @@ from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Part, Query, Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
-from isthmus.testing.kubernetes_home import calling, define
+from isthmus.testing.kubernetes_store import calling, define
 from isthmus.testing.lines import Line
 from isthmus.testing.store_watches import take, told
 from isthmus.testing.stores import changed, job, job_key, spec, status

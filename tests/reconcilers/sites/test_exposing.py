@@ -20,8 +20,7 @@ from isthmus.runtime.leading import Leadership, Sole
 from isthmus.store.base import Key, Part, Record, Store
 from isthmus.store.opening import open_store
 from isthmus.testing.engines import until
-
-from .clusters import NODES, FakeCluster
+from tests.engines.kubernetes.clusters import NODES, FakeCluster
 
 pytestmark = pytest.mark.anyio
 KEY = Key("Site", "", "hpc")

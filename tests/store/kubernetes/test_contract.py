@@ -9,8 +9,7 @@ from isthmus.store.settings import StoreSettings
 from isthmus.testing.store_deletions import DeletingContract
 from isthmus.testing.store_watches import ReplicasContract, WatchingContract
 from isthmus.testing.stores import ListingContract, WritingContract, compete_for_lease
-
-from .conftest import DataHome
+from tests.store.conftest import DataHome
 
 
 @pytest.mark.real

@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from isthmus.testing.kubernetes_home import calling, define
+from isthmus.testing.kubernetes_store import calling, define
 from isthmus.testing.servers import ServerProcess, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

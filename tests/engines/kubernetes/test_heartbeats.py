@@ -62,7 +62,7 @@ async def test_resting(cluster: FakeCluster, heartbeats: Heartbeats) -> None:
     before = len(cluster.writes)
     task = heartbeats._task
     assert task is not None
-    assert not task.done()
+    assert task.running
     assert heartbeats._resting
     heartbeats.keep({"n1": "u1"})
     await renewals(cluster, "n1", 1)

@@ -1,4 +1,4 @@
-"""Records what a real Slurm answers: `python tests/slurm/recorded/record.py [RELEASE]`, as root; about half a minute.
+"""Records what a real Slurm answers: `python tests/engines/slurm/recorded/record.py [RELEASE]`, as root, half a minute.
 
 A lab of two nodes is started from the Slurm of a Debian release (or of this machine), jobs of many sorts are run on it,
 and every question of the driver is put to it, over each version that its slurmrestd offers and by command. Answers are

@@ -13,7 +13,7 @@ from isthmus.kubernetes import kubeconfigs
 from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.server.installing import install
 from isthmus.server.manifests import rights
-from isthmus.testing.kubernetes_home import calling, emptied
+from isthmus.testing.kubernetes_store import calling, emptied
 from isthmus.testing.lines import Line
 
 
