@@ -90,5 +90,12 @@ async def test_more_than_may_run_at_once_wait_for_their_turn(tmp_path: Path) -> 
 
 async def _gone(pid: int) -> None:
     async with asyncio.timeout(20):
-        while Path(f"/proc/{pid}").exists() and "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+        while _alive(pid):
             await asyncio.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
+        return False
