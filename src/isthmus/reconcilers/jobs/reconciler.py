@@ -367,7 +367,6 @@ class JobReconciler:
         status = lifecycle.ended(job, seen, outputs, self._now(), reported, checkpoint=checkpoint)
         await self._end(record, job, status)
         self._profiles.learn(job, status)
-        reach("finish:written")
         self._leadership.check()
         await engine.tidy(job.run_id)
 
