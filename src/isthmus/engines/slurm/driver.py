@@ -43,7 +43,7 @@ from isthmus.engines.slurm.observing.settling import Known, Settler
 from isthmus.engines.slurm.observing.watching import Picture, Watcher
 from isthmus.engines.slurm.transports.base import Budget, Controller
 from isthmus.engines.slurm.transports.ways import BestWays
-from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
+from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
@@ -128,6 +128,8 @@ class SlurmEngine:
 
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
+        if not await self._files.ours():
+            raise Superseded("Another control plane has opened the site's folder since; it is opened anew.")
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
         self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
