@@ -298,7 +298,7 @@ class SlurmEngine:
         """Write down the number under which Slurm has the run."""
         if known.record.final is None:
             try:
-                await self._files.write_record(known.run_id, records.dump(known.record))
+                await self._settler.note(known)
             except IsthmusError as error:
                 log.warning("the number of a job is not written", extra={"run": known.run_id, "error": str(error)})
 
@@ -319,7 +319,7 @@ class SlurmEngine:
     async def _adopt(self, known: KnownRun, job: SlurmJob) -> None:
         """Slurm has the run under this number."""
         known.adopt(job)
-        await self._files.write_record(known.run_id, records.dump(known.record))
+        await self._settler.note(known)
 
     # Watching
 
@@ -397,6 +397,10 @@ class SlurmEngine:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
 
+    def _tell_over(self, run_id: str) -> None:
+        self._move_over()
+        self._tell({run_id})
+
     def _corrected(self, record: RunRecord) -> None:
         self._over[record.run_id] = record
         self._tell({record.run_id})
@@ -443,20 +447,27 @@ class SlurmEngine:
                 known = await self._bar(run_id)
             if known is None:
                 return
-        if not known.record.cancelled:
-            known.record = replace(known.record, cancelled=True)
-            await self._files.write_record(run_id, records.dump(known.record))
+        if not known.record.cancelled and not await self._note_cancelled(known):
+            self._tell_over(run_id)
+            return
         if known.record.job is None:
             await self._files.bar(run_id, known.record.user)
             await self._search(known)
         if known.record.job is None:
             final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
             await self._settler.finish(known, final)
-            self._move_over()
-            self._tell({run_id})
+            self._tell_over(run_id)
             return
         await step_async(self._controller.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
+
+    async def _note_cancelled(self, known: KnownRun) -> bool:
+        known.record = replace(known.record, cancelled=True)
+        try:
+            return await self._settler.note(known)
+        except BaseException:
+            known.record = replace(known.record, cancelled=False)  # the next one to ask writes it down
+            raise
 
     async def hold(self, run_id: str) -> None:
         """Have Slurm hold a run that waits."""
@@ -475,16 +486,16 @@ class SlurmEngine:
         if known.job.meaning.state is not RunState.QUEUED:
             return
         # Noted first when holding and last when releasing: what may be held is known to be ours.
-        if held:
-            await self._note_held(known, True)
+        if held and not await self._note_held(known, True):
+            return
         await step_async(self._controller.hold, known.record.job, known.record.user, held)
         if not held:
             await self._note_held(known, False)
         self._watcher.nudge()
 
-    async def _note_held(self, known: KnownRun, held: bool) -> None:
+    async def _note_held(self, known: KnownRun, held: bool) -> bool:
         known.record = replace(known.record, held=held)
-        await self._files.write_record(known.run_id, records.dump(known.record))
+        return await self._settler.note(known)
 
     async def _bar(self, run_id: str) -> KnownRun | None:
         """Make the record of a run that must never begin; the run itself if somebody was about to submit it."""

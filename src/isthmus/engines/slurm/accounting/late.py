@@ -102,15 +102,12 @@ class LateAccounting:
     async def _settle(self, run_id: str, record: RunRecord) -> bool:
         """Nothing more is awaited: write it down for good. Whether that is so, and anybody still wants it."""
         try:
-            await self._files.finish_record(run_id, records.dump(record))
-            if run_id not in self._late:  # forgotten meanwhile: it must not come back
-                await self._files.drop_record(run_id)
-                return False
-        except IsthmusError as error:  # it is asked for again
-            log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+            written = await self._files.finish_record(run_id, records.dump(record))
+        except IsthmusError as error:  # it is asked for again, or was forgotten meanwhile
+            if run_id in self._late:
+                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
             return False
-        self.drop(run_id)
-        return True
+        return self._late.pop(run_id, None) is not None and written
 
 
 def _with_energy(final: Observation, told: Observation) -> Observation:

@@ -67,13 +67,17 @@ def dump(record: RunRecord) -> bytes:
 
 
 def load(run_id: str, content: bytes) -> RunRecord:
-    """As it was kept: of several lines the last one that is whole, since each says all.
+    """As it was kept: of several lines the last one that is whole, since each says all that its writer knew.
 
+    A writer that did not know of another one takes nothing back: what was cancelled stays so, and what ended.
     A record that a crash of the file system destroyed is read as that of a run never sent.
     """
-    lines = [line for line in content.splitlines() if line]
-    found = (record for line in reversed(lines) if (record := _load_line(run_id, line)) is not None)
-    return next(found, RunRecord(run_id))
+    lines = [record for line in content.splitlines() if (record := _load_line(run_id, line)) is not None]
+    if not lines:
+        return RunRecord(run_id)
+    cancelled = any(record.cancelled for record in lines)
+    finals = (record.final for record in reversed(lines) if record.final is not None)
+    return replace(lines[-1], cancelled=cancelled, final=next(finals, None))
 
 
 def _load_line(run_id: str, line: bytes) -> RunRecord | None:

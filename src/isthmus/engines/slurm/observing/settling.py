@@ -30,7 +30,7 @@ from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.states import meaning
 from isthmus.engines.slurm.transports import parsing
 from isthmus.engines.slurm.transports.base import SlurmTransport
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, SiteUnavailable
 from isthmus.metrics import count_task_failure
 
 from . import observations
@@ -75,6 +75,8 @@ class KnownRun:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     start: observations.Range | None = None
     """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while its record is written: lines arrive in the order in which they became true."""
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
@@ -217,8 +219,7 @@ class RunSettler:
             first = await self._controller.job(begun)
             if first is not None and first.run_id == known.run_id and first.user in ("", known.record.user):
                 known.record, known.job = known.record.sent(begun), first
-                await self._files.write_record(known.run_id, records.dump(known.record))
-                return False
+                return not await self.note(known)
         row = books.get(job.id)
         claimed = await self._claimed(known, job)
         if word is None and begun is not None and await self._still_writes(known):
@@ -241,7 +242,7 @@ class RunSettler:
         evidence = await self._evidence(known, job, row, picture, (word, begun))
         final = observations.over(evidence)
         await self.finish(known, final, late=unheard)
-        if unheard:
+        if unheard and known.record.final is final:
             self.late.add(evidence, job, final)
         return True
 
@@ -356,7 +357,7 @@ class RunSettler:
             log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
             known.job, known.record, known.unsure, known.missing = None, records.unsent(known.record), True, 0
             known.unsure_since = time.monotonic()
-            await self._files.write_record(known.run_id, records.dump(known.record))
+            await self.note(known)
             return True
         evidence = Evidence(
             known.record,
@@ -384,10 +385,27 @@ class RunSettler:
 
     async def finish(self, known: KnownRun, final: Observation, *, late: bool = False) -> None:
         """The run is over: write it down; beside those that are not over, while its books are late."""
-        record = known.record.ended(final)
         write = self._files.write_record if late else self._files.finish_record
-        await write(known.run_id, records.dump(record))
-        known.record = record
+        async with known.writing:
+            if await write(known.run_id, records.dump(known.record.ended(final))):
+                known.record = known.record.ended(final)
+            else:
+                await self._take_end(known)
+
+    async def note(self, known: KnownRun) -> bool:
+        """Write down what is known of a run; False if it is over: then that is known now."""
+        async with known.writing:
+            if not await self._files.write_record(known.run_id, records.dump(known.record)):
+                await self._take_end(known)
+            return known.record.final is None
+
+    async def _take_end(self, known: KnownRun) -> None:
+        """Somebody else wrote down how it ended: that counts."""
+        if known.record.final is None:
+            kept = records.load(known.run_id, await self._files.read_record(known.run_id) or b"")
+            if kept.final is None:
+                raise SiteUnavailable(f"How run {known.run_id} ended cannot be read")
+            known.record = known.record.ended(kept.final)
 
     async def units(self, known: KnownRun) -> Mapping[str, tuple[str, ...]]:
         """Which units of its devices a run was given; looked up once."""
