@@ -100,7 +100,7 @@ def told(objects: list[Object]) -> list[Any]:
 
 
 @pytest.mark.real
-async def test_from_store_to_store_and_back(tmp_path: Path, postgres: Postgres, kubernetes_api: LabControlPlane) -> None:
+async def test_between_stores_and_back(tmp_path: Path, postgres: Postgres, kubernetes_api: LabControlPlane) -> None:
     await emptied(kubernetes_api.kubeconfig)
     async with opened(tmp_path / "first.db") as store:
         await fill(store)
