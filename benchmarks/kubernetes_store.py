@@ -1,4 +1,5 @@
-"""Kubernetes as the home: what a job costs the API server, and what it costs to watch and to hold thousands of objects.
+"""Kubernetes as the store: what a job costs the API server, and what it costs to watch and to hold thousands of
+objects.
 
 A real API server without nodes; the jobs run at the local site, so that every request that is counted is one of the
 store. The API server itself counts them (`apiserver_request_total`), by verb and resource. Leases, lists and the
@@ -19,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.testing.kubernetes import running_api_server
 from isthmus.testing.kubernetes_store import calling, settled
 from isthmus.testing.servers import ServerProcess, eventually
@@ -44,7 +45,7 @@ ENDED = {
 
 
 def measure(section: Section, *, jobs: int, watched: int, held: int) -> None:
-    """Add the figures of the home."""
+    """Add the figures of the store."""
     with running_api_server(controllers=True) as control, tempfile.TemporaryDirectory() as folder:
         asyncio.run(settled(control.kubeconfig))
         server = ServerProcess(Path(folder) / "data", store=f"kubernetes:{control.kubeconfig}")
@@ -68,7 +69,7 @@ def _phase(server: ServerProcess) -> str:
     return str(server.request("/apis/isthmus.dev/v1/sites/local")["status"].get("phase"))
 
 
-def _requests(server: ServerProcess, control: ControlPlane, jobs: int) -> Figure:
+def _requests(server: ServerProcess, control: LabControlPlane, jobs: int) -> Figure:
     before = counted(control)
     begin = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
@@ -81,7 +82,7 @@ def _requests(server: ServerProcess, control: ControlPlane, jobs: int) -> Figure
     spent.subtract(before)
     each = sum(spent.values()) / jobs
     measured = f"{each:.1f}: {told(spent, jobs)} ({took:.0f} s in all)"
-    figure = Figure(f"as home, {jobs} jobs: API requests for each", measured, target="below 8")
+    figure = Figure(f"as store, {jobs} jobs: API requests for each", measured, target="below 8")
     figure.met = each < 8
     return figure
 
@@ -99,7 +100,7 @@ def told(spent: Counter[str], jobs: int) -> str:
     return ", ".join(f"{what} {count / jobs:.2f}" for what, count in spent.most_common() if count / jobs >= 0.01)
 
 
-def counted(control: ControlPlane) -> Counter[str]:
+def counted(control: LabControlPlane) -> Counter[str]:
     """How often the API server was asked what, so far."""
     found: Counter[str] = Counter()
     for labels, value in _COUNTED.findall(_metrics(control)):
@@ -112,7 +113,7 @@ def counted(control: ControlPlane) -> Counter[str]:
     return found
 
 
-def _metrics(control: ControlPlane) -> str:
+def _metrics(control: LabControlPlane) -> str:
     authority = control.authority
     context = ssl.create_default_context(cafile=str(authority.ca))
     context.load_cert_chain(*authority.issue("admin", "admin", ["system:masters"]))
@@ -126,7 +127,7 @@ def _watching(server: ServerProcess, watched: int) -> Figure:
     before, begin = _cpu_seconds(server), time.monotonic()
     time.sleep(_WATCHED)
     share = (_cpu_seconds(server) - before) / (time.monotonic() - begin)
-    figure = Figure(f"as home, steady watch of {watched} jobs: share of a core", f"{share:.1%}", target="below 5 %")
+    figure = Figure(f"as store, steady watch of {watched} jobs: share of a core", f"{share:.1%}", target="below 5 %")
     figure.met = share < 0.05
     return figure
 
@@ -148,7 +149,7 @@ def _holding(server: ServerProcess, held: int) -> Figure:
     resident = _status(server, "VmRSS") / 1024
     peak = _status(server, "VmHWM") / 1024
     measured = f"{resident:.0f} MB ({peak:.0f} MB while it read them)"
-    figure = Figure(f"as home, memory of the control plane at {held} jobs", measured, target="below 300 MB")
+    figure = Figure(f"as store, memory of the control plane at {held} jobs", measured, target="below 300 MB")
     figure.met = resident < 300
     return figure
 

@@ -15,12 +15,12 @@ import pytest
 from isthmus.engines.base import EndReason, Observation, RunState
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import RunFiles
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.files.remote import RemoteFiles
 from isthmus.engines.slurm.files.shared import SharedFiles
-from isthmus.engines.slurm.observing.settling import Known, Settler
+from isthmus.engines.slurm.observing.settling import KnownRun, RunSettler
 from isthmus.engines.slurm.settings import SlurmSettings
-from isthmus.engines.slurm.transports.base import Controller
+from isthmus.engines.slurm.transports.base import SlurmTransport
 from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
@@ -30,7 +30,7 @@ from .conftest import MakeEngine, ssh_settings
 from .test_exactly_once import run_of
 
 OpenFiles = Callable[..., Awaitable[RunFiles]]
-RECORD = Record("u.0", "me", 1.0, 7)
+RECORD = RunRecord("u.0", "me", 1.0, 7)
 DONE = Observation(RunState.ENDED, "7", reason=EndReason.COMPLETED, exit_code=0)
 
 
@@ -134,7 +134,7 @@ async def test_whatever_changes_while_an_end_is_written_both_are_kept(late: bool
     files = Slow(str(tmp_path))
     await files.open()
     await files.create_record("u.0", records.dump(RECORD))
-    known, settler = Known(RECORD), Settler(cast(Controller, None), files, no_pictures)
+    known, settler = KnownRun(RECORD), RunSettler(cast(SlurmTransport, None), files, no_pictures)
     ending = asyncio.create_task(settler.finish(known, DONE, late=late))
     await files.begun.wait()
     known.record = replace(known.record, cancelled=True, held=True)

@@ -1,10 +1,10 @@
-"""Books that run behind: what is said of a run is put right when they have caught up.
+"""Accounting that runs behind: what is reported of a run is corrected when it has caught up.
 
-The end of a run is told as soon as what can be known soon is known. Books that have not heard of it by then are asked
-again, ever less often and for a quarter of an hour; until they answer, what the job itself wrote down is shown. What
-they say is written into the run's record and told like every other change. Until then the record stays among those of
-runs that are not over, with the end that was told in it: a control plane that is restarted in between finds it there
-and asks again, as long as Slurm still shows the job.
+The end of a run is reported as soon as what can be known soon is known. Accounting that has not heard of it then is
+asked again, ever less often and for a quarter of an hour; until it answers, what the job itself wrote down is shown.
+What it says is written into the run's record and reported like every other change. Until then the record stays among
+those of runs that are not over, with the end that was reported in it: a control plane that is restarted in between
+finds it there and asks again, as long as Slurm still shows the job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isthmus.engines.base import Observation
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import RunFiles
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing import observations
 from isthmus.engines.slurm.observing.observations import Evidence
 from isthmus.errors import IsthmusError
@@ -36,7 +36,7 @@ Share = Callable[[SlurmJob, float], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A run whose end was told without the books."""
+    """A run whose end was reported without the accounting."""
 
     evidence: Evidence
     job: SlurmJob
@@ -44,8 +44,8 @@ class Late:
     until: float
 
 
-class LateBooks:
-    """Asks the books again."""
+class LateAccounting:
+    """Asks the accounting again."""
 
     def __init__(self, ask: Ask, files: RunFiles, share: Share) -> None:
         self._ask, self._files, self._share = ask, files, share
@@ -54,7 +54,7 @@ class LateBooks:
         self.pause = FIRST_PAUSE
 
     def add(self, evidence: Evidence, job: SlurmJob, told: Observation) -> None:
-        """The books have not heard of this run's end."""
+        """The accounting has not heard of this run's end."""
         until = time.monotonic() + GIVEN_UP_AFTER
         self._late[evidence.record.run_id] = Late(evidence, job, told, until)
         self.pause = min(self.pause, FIRST_PAUSE)
@@ -68,7 +68,7 @@ class LateBooks:
         """Whether what is said of a run may still change."""
         return run_id in self._late
 
-    async def run(self, corrected: Callable[[Record], None]) -> None:
+    async def run(self, corrected: Callable[[RunRecord], None]) -> None:
         """Ask until cancelled; `corrected` is given each record that changed."""
         while True:
             await self._some.wait()
@@ -86,9 +86,9 @@ class LateBooks:
                 self._some.clear()
 
     async def _correct(
-        self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[Record], None]
+        self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[RunRecord], None]
     ) -> None:
-        evidence = replace(late.evidence, books=row)
+        evidence = replace(late.evidence, accounted=row)
         if row.energy_joules:
             try:
                 evidence = replace(evidence, energy_share=await self._share(late.job, asked))
@@ -99,13 +99,13 @@ class LateBooks:
         if await self._settle(run_id, record) and final != late.told:
             corrected(record)
 
-    async def _settle(self, run_id: str, record: Record) -> bool:
+    async def _settle(self, run_id: str, record: RunRecord) -> bool:
         """Nothing more is awaited: write it down for good. Whether that is so, and anybody still wants it."""
         try:
             written = await self._files.finish_record(run_id, records.dump(record))
         except IsthmusError as error:  # it is asked for again, or was forgotten meanwhile
             if run_id in self._late:
-                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+                log.warning("what the accounting says is not written", extra={"run": run_id, "error": str(error)})
             return False
         return self._late.pop(run_id, None) is not None and written
 

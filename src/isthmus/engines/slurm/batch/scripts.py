@@ -13,8 +13,8 @@ system that nodes share it is files that cost, and not lines. It begins with the
 - at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
   forgotten the job.
 
-Called with the word `program`, the same file sets the environment and becomes the program: so neither Slurm's books nor
-`ps` ever show the environment. Called with `sample` it is the sampler.
+Called with the word `program`, the same file sets the environment and becomes the program: so neither Slurm's
+accounting nor `ps` ever show the environment. Called with `sample` it is the sampler.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Wishes:
     metered: bool = False
     """Whether the sampler reads meters, and shall read them once more at the end."""
     ask_usage: bool = False
-    """Have Slurm itself asked for peak memory and energy at the end: where it keeps no books."""
+    """Have Slurm itself asked for peak memory and energy at the end: where it keeps no accounting."""
 
 
 def batch(wishes: Wishes) -> str:

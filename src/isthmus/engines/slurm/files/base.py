@@ -1,7 +1,7 @@
 """What is asked of the cluster's file system, whichever way it is reached.
 
 ```
-<folder>/active/<run id>    the record of a run that is not over, or whose books are still awaited
+<folder>/active/<run id>    the record of a run that is not over, or whose accounting is still awaited
 <folder>/over/<run id>      the record of one that is
 <folder>/runs/<run id>/     the run itself; belongs to the person:
     launch, script          what starts it (see `scripts`), and the script that it was given

@@ -39,7 +39,7 @@ def versions(openapi: Mapping[str, Any], service: str = "slurm") -> list[int]:
 
 def number(value: Any) -> int | float | None:
     """A number in either form; None if it is not set, or without end."""
-    if type(value) is int:  # most are, and a picture of the jobs has thousands
+    if type(value) is int:  # most are, and a snapshot of the jobs has thousands
         return value
     if isinstance(value, Mapping):
         if value.get("infinite") or not value.get("set"):
