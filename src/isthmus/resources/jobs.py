@@ -1,8 +1,7 @@
 """Job: work that runs to completion, once per try, anywhere.
 
-The spec says what is wanted and never which engine does it. The status says what was seen. After a job is
-accepted only `intent`, `priority`, `deadline`, `lateCostPerHour`, `retries` and `ttlAfterFinished` may change: the
-rest has been promised to an engine.
+The spec says what is wanted and never which engine does it. The status says what was seen. After a job is accepted
+only a few fields may change: the rest has been promised to an engine.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from isthmus._kit.quantities import parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
 from .arrays import expand_indices
-from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
+from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_any_time, while_in
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
@@ -28,7 +27,7 @@ from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resour
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
 from .schemas.crd_rules import job_rules
-from .states import JOB_PHASES, JOB_TRANSITIONS, JobPhase
+from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
@@ -567,7 +566,8 @@ JOB = Kind(
     description="Work that runs to completion.",
     phases=JOB_PHASES,
     transitions=JOB_TRANSITIONS,
-    changes=frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"}),
+    changes=at_any_time("intent", "ttlAfterFinished")
+    | while_in(set(JobPhase) - TERMINAL, "priority", "deadline", "lateCostPerHour", "retries"),
     admit=(_not_on_itself, _room_for_elements),
     crd_rules=job_rules("spec"),
     rights=Rights(viewer=READ, member=WRITE, readable=("*",)),
