@@ -113,6 +113,8 @@ class Run:
     args: tuple[str, ...] = ()
     image: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    stdin: str | None = None
+    """Path in the run's folder of what it reads on standard input; None: nothing."""
     separate_streams: bool = False
     milli_cpus: int = 1000
     memory_bytes: int = 0

@@ -16,11 +16,12 @@ WORK = "/work"
 CONTROL = "/isthmus"
 GRACE_SECONDS = 10
 
-# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; the rest is the program.
+# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; $4: the file that it reads; the
+# rest is the program.
 MAIN = f"""\
 exec 2>/dev/null
-errors=$1 limit=$2 text=$3
-shift 3
+errors=$1 limit=$2 text=$3 input=$4
+shift 4
 [ -n "$text" ] && printf '%s' "$text" >{CONTROL}/script
 cd {WORK} || exit 127
 child= grace= up= rest=
@@ -35,14 +36,19 @@ end() {{
 }}
 trap end TERM
 for name in INT HUP QUIT USR1 USR2; do trap "kill -s $name \\$child 2>/dev/null" $name; done
+say() {{
+  if [ "$errors" = separate ]; then echo "isthmus: $1" >>{CONTROL}/stderr; else echo "isthmus: $1"; fi
+}}
 if ! command -v -- "$1" >/dev/null 2>&1; then
   missing=$1
-  if [ "$errors" = separate ]; then echo "isthmus: $1: not found, or not executable" >>{CONTROL}/stderr
-  else echo "isthmus: $1: not found, or not executable"; fi
+  say "$1: not found, or not executable"
+  code=127
+elif [ ! -r "$input" ]; then
+  say "$input, which is to be its standard input, is not among its files"
   code=127
 else
-  if [ "$errors" = separate ]; then "$@" </dev/null 2>>{CONTROL}/stderr &
-  else "$@" </dev/null 2>&1 &
+  if [ "$errors" = separate ]; then "$@" <"$input" 2>>{CONTROL}/stderr &
+  else "$@" <"$input" 2>&1 &
   fi
   child=$!
   if [ -n "$limit" ]; then

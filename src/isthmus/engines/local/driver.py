@@ -281,7 +281,7 @@ class LocalEngine:
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                 )
-                staging.finish(Contents(spec, launching.launcher(env), run.script))
+                staging.finish(Contents(spec, launching.launcher(env, run.stdin), run.script))
 
     def _grant(self, run: Run) -> Grant:
         def holds(other: str) -> bool:
