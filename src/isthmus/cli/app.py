@@ -45,6 +45,7 @@ COMMANDS = {
     "experiments": Home("experiments.experiments", "experiments"),
     "experiment": Home("experiments.experiments", "experiment"),
     "top": Home("jobs.top", "top"),
+    "files": Home("jobs.files", "files"),
     "outputs": Home("jobs.outputs", "outputs"),
     "download": Home("jobs.outputs", "download"),
     "get": Home("objects", "get"),

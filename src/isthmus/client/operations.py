@@ -333,6 +333,20 @@ class Operations(ABC, Generic[Handle]):
         return (yield from flows.read_output((yield from self._home(namespace)), name, path))
 
     @operation
+    def files(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
+        """What is in the folder of a running job: `files`, each with path, kind, size and time; `complete` or not."""
+        home = yield from self._home(namespace)
+        return (yield from flows.ask(requests.working_files(home, name)))
+
+    @feed
+    def read_file(
+        self, name: str, path: str, *, offset: int = 0, size: int | None = None, namespace: str | None = None
+    ) -> Feed[bytes]:
+        """One file of a running job as it is now, in pieces: from `offset`, at most `size` bytes."""
+        home = yield from self._home(namespace)
+        yield from following.read_working_file(home, name, path, offset, size)
+
+    @operation
     def metrics(
         self, name: str, *, since: str | None = None, attempt: int | None = None, namespace: str | None = None
     ) -> Flow[Object]:

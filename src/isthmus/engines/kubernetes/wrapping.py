@@ -122,6 +122,21 @@ def find() -> list[str]:
     return ["/bin/sh", "-c", f"cd {WORK} && find . ! -type d -print0 2>/dev/null || :"]
 
 
+def look(most: int) -> list[str]:
+    """Describes so many entries of the working folder that are no folders: mode, size, time, name."""
+    script = f"cd {WORK} && find . ! -type d -exec stat -c '%f %s %Y %n' {{}} + 2>/dev/null | head -n {most}; :"
+    return ["/bin/sh", "-c", script]
+
+
+def read(path: str, offset: int, size: int) -> list[str]:
+    """Says size and number of a plain file that no link leads to, and then so many bytes of it."""
+    script = (
+        f'cd {WORK} && [ -f "$1" ] && [ "$(readlink -f -- "$1")" = "{WORK}/$1" ] && stat -c "%s %i" -- "$1" && '
+        f'tail -c +{offset + 1} -- "$1" | head -c {size}; :'
+    )
+    return ["/bin/sh", "-c", script, "sh", path]
+
+
 def pack(size: int) -> list[str]:
     """Takes so many bytes of names, each ended by a NUL, and packs them. What cannot be read is left out."""
     script = f"cd {WORK} && head -c {size} | xargs -0 -n 500 tar -cf - -- 2>/dev/null || :"
