@@ -17,7 +17,7 @@ import httpx
 import uvicorn
 
 from isthmus.api.app import create_app
-from isthmus.api.context import Context, Limits
+from isthmus.api.context import Context, RequestLimits
 from isthmus.console import Console
 from isthmus.console.sessions import new_key
 from isthmus.engines.base import FilePart, FolderListing, Stream
@@ -32,7 +32,7 @@ from isthmus.server.plans import StorePlans
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Part, Record
 from isthmus.store.sqlite import SqliteStore
-from isthmus.telemetry.collecting import Telemetry
+from isthmus.telemetry.updating import Telemetry
 
 from .kubectl import write_kubeconfig
 
@@ -141,7 +141,9 @@ class RunningApi:
 
 
 @asynccontextmanager
-async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool = False) -> AsyncIterator[RunningApi]:
+async def running_api(
+    folder: Path, limits: RequestLimits | None = None, *, tls: bool = False
+) -> AsyncIterator[RunningApi]:
     """Serve a fresh API until the block is left. With `tls`, because kubectl sends no token over plain HTTP."""
     store, blobs, logs = SqliteStore(folder / "store.db"), DirectoryBlobs(folder / "blobs"), MemoryLogs()
     await store.open()
@@ -153,7 +155,14 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
     await telemetry.open()
     folders = DiskFolders(folder / "runs")
     context = Context(
-        store, authenticator, blobs, logs, telemetry, limits or Limits(), folders=folders, plans=StorePlans(store)
+        store,
+        authenticator,
+        blobs,
+        logs,
+        telemetry,
+        limits or RequestLimits(),
+        folders=folders,
+        plans=StorePlans(store),
     )
     app = create_app(context)
     console = Console(context, app, new_key())

@@ -13,17 +13,17 @@ import threading
 
 from isthmus.cli.failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from isthmus.cli.naming import PatientClient
-from isthmus.client.following import LogCursor, WatchCursor
 from isthmus.client.handles import exit_code_of
 from isthmus.client.jobs import JobOptions, job_manifest, with_stdin
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
+from isthmus.client.resuming import LogCursor, WatchCursor
 from isthmus.client.sync import HERE, Client, JobHandle
 from isthmus.errors import Forbidden, Invalid, NotFound
 
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
-from .standard_input import standard_input
+from .stdin_reading import standard_input
 from .waiting import ANY_SITE, in_background, tell_where, where
 
 _PYTHON = ".py"

@@ -8,8 +8,8 @@ nothing but a POSIX shell and the usual small programs.
 
 from isthmus.engines.base import FolderReader, HoldingEngine, ReadingEngine, StagingEngine
 
-from .browsing import BrowseContract
 from .holding import HoldContract
+from .looking import BrowseContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
 from .staging import StageContract
