@@ -22,7 +22,7 @@ from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_a
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory, check_pattern
+from .fields import Cpus, Duration, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
@@ -264,6 +264,11 @@ class JobSpec(Model):
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
     )
+    stdin: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="file of the job's folder that it reads on standard input; none means that there is nothing",
+    )
     log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
@@ -332,6 +337,11 @@ class JobSpec(Model):
     def _args(cls, args: list[str]) -> list[str]:
         _check_words(args)
         return args
+
+    @field_validator("stdin")
+    @classmethod
+    def _a_file(cls, path: str | None) -> str | None:
+        return None if path is None else check_path(path)
 
     @field_validator("outputs")
     @classmethod

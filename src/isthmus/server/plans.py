@@ -15,9 +15,9 @@ from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus.errors import Conflict, NotFound
 from isthmus.reconcilers.jobs.job_index import JobIndex
-from isthmus.reconcilers.placement.planning import answer, planned
+from isthmus.reconcilers.placement.planning import DeadlinePlanner, answer, place, planned
 from isthmus.reconcilers.placement.profiling import points_of
-from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view, tariff_of
+from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view
 from isthmus.reconcilers.sites.reconciler import capabilities
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import Job
@@ -27,6 +27,8 @@ from isthmus.resources.selectors import Requirement, Selector
 from isthmus.resources.sites import Site
 from isthmus.resources.states import TERMINAL
 from isthmus.resources.tenants import Tenant
+from isthmus.scheduling.demands import demand_of
+from isthmus.scheduling.ledger import Waiting
 from isthmus.scheduling.planning.workloads import Key as Devices
 from isthmus.scheduling.planning.workloads import workload_of
 from isthmus.store.base import Key, Query, Record, Store
@@ -56,18 +58,21 @@ class StorePlans:
             index.changed(None, record)
         past = await self._past(job)
         surveyor = Surveyor(index, records.get, lambda namespace, workload: past.get((namespace, workload), {}))
+        made = None
+        if job.spec.deadline is None and not job.status.phase.occupies:
+            index.ledger.put(Waiting(job.uid, demand_of(job.namespace, job.spec), job.spec.priority))
+            made = (await place(index, DeadlinePlanner(index, surveyor, self._now), ground)).made
         now = self._now().timestamp()
         survey = surveyor.survey(ground, now, extra=[job])
         outlook = await asyncio.to_thread(planned, survey.situation)
-        found = answer(job.uid, survey, outlook, ground)
+        found = answer(job.uid, survey, outlook, ground, made)
         return _as_it_runs(job, found) if job.status.phase.occupies else found
 
     async def _ground(self) -> Ground:
         classes = {r.key.name: DeviceClass.model_validate(r.obj) for r in await self._all(DEVICE_CLASS)}
         sites = sorted((Site.model_validate(r.obj) for r in await self._all(SITE)), key=lambda site: site.name)
         tenants = {r.key.name: Tenant.model_validate(r.obj).spec for r in await self._all(TENANT)}
-        views = [site_view(site, capabilities(site)) for site in sites]
-        return Ground(views, {site.name: tariff_of(site, classes) for site in sites}, tenants)
+        return Ground([site_view(site, capabilities(site), classes) for site in sites], tenants)
 
     async def _past(self, job: Job) -> Mapping[tuple[str, str], Mapping[Devices, Sequence[float]]]:
         """Past runs of this very work. For the jobs of others, what their own plans say is enough."""

@@ -23,8 +23,10 @@ from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -281,7 +283,7 @@ class LocalEngine:
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                 )
-                staging.finish(Contents(spec, launching.launcher(env), run.script))
+                staging.finish(Contents(spec, launching.launcher(env, run.stdin), run.script))
 
     def _grant(self, run: Run) -> Grant:
         def holds(other: str) -> bool:
@@ -397,6 +399,14 @@ class LocalEngine:
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
         """Part of the journal; empty for a run that was never sampled."""
         return await self._reader.read_samples(run_id, offset, size)
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._reader.list_files(run_id, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._reader.read_file(run_id, path, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

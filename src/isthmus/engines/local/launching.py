@@ -70,8 +70,18 @@ def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str,
     return {**ours, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str]) -> str:
-    """The shell lines that set the environment and become the program given as arguments."""
+def launcher(env: Mapping[str, str], stdin: str | None = None) -> str:
+    """The shell lines that set the environment and become the program given as arguments.
+
+    What the program reads is opened here, with no more rights than the job has.
+    """
+    source = shlex.quote(stdin) if stdin else ""
+    readable = [
+        f"if ! [ -r {source} ]; then",
+        f'  echo "isthmus: "{source}", which is to be its standard input, is not among its files" >&2',
+        "  exit 127",
+        "fi",
+    ]
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
@@ -85,7 +95,8 @@ def launcher(env: Mapping[str, str]) -> str:
         '  echo "isthmus: $1: not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        f'exec {through}"$@" {REPORT_FD}>&-',
+        *(readable if stdin else ()),
+        f'exec {through}"$@" {REPORT_FD}>&-{f" <{source}" if stdin else ""}',
     ]
     return "\n".join(lines) + "\n"
 

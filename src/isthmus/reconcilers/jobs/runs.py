@@ -34,6 +34,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         args=tuple(spec.args),
         image=spec.image,
         env=env,
+        stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
         milli_cpus=resources.milli_cpus,
         memory_bytes=resources.memory_bytes,
