@@ -125,6 +125,7 @@ def make_spec(
         "run": run.id,
         "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
         "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "network": sandbox.router if sandbox else None,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,
