@@ -61,6 +61,11 @@ class LocalSite(Model):
     max_file: Memory | None = Field(
         default=None, description="of each file that a job writes, its logs too; none means as much as the disk has"
     )
+    max_disk: Memory | None = Field(
+        default=None,
+        description="that the working folder and /tmp of a job take on the disk; a job that takes more is ended "
+        "(DiskLimit). None means the tenant's quota of storage. Never more than nine tenths of the free space",
+    )
     visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,
         max_length=64,

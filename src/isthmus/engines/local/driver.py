@@ -279,6 +279,7 @@ class LocalEngine:
                     limits_memory=self._cgroups.can("memory"),
                     max_log_bytes=self._settings.max_log_bytes,
                     max_file_bytes=self._settings.max_file_bytes,
+                    max_disk_bytes=self._settings.max_disk_bytes,
                     superuser=self._superuser,
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,

@@ -24,6 +24,7 @@ _CODE = (
     _HERE / "meter_process.py",
     _HERE / "networking.py",
     _HERE / "log_limits.py",
+    _HERE / "disk_limits.py",
     _HERE / "seccomp.py",
     _HERE.parent / "sampling.py",
     _HERE.parent / "metering.py",

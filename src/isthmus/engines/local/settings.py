@@ -53,6 +53,9 @@ class LocalSettings:
     space that is free when the run begins."""
     max_file_bytes: int = 0
     """Bytes of each file that a job writes, wherever it lies. Default 0: as many as the disk has."""
+    max_disk_bytes: int = 0
+    """Bytes that the working folder and /tmp of a run take on the disk; it is measured, and a run that takes more is
+    ended. Default 0: as many as the tenant's storage quota. Never more than nine tenths of the free space."""
     max_output_bytes: int = 50 * 2**30
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
     rescan_seconds: float = 5.0

@@ -19,12 +19,13 @@ import resource
 import select
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.local import cgroups, seccomp
+from isthmus.engines.local.disk_limits import DiskLimit
 from isthmus.engines.local.layout import RunFolder, read_record, write_record
 from isthmus.engines.local.log_limits import LogLimit
 from isthmus.engines.local.meter_process import MeterProcess
@@ -49,6 +50,8 @@ from isthmus.engines.sampling import append, line, pause
 METER_SECONDS = 30.0
 _LOOK_SECONDS = 3600.0
 _RIVAL_SECONDS = 20.0
+_DISK_GRACE = 1.0
+"""Seconds in which a run that takes too much disk may tidy up; it could write on meanwhile."""
 REPORT_FD = 3
 GO_FD = 4
 OPTIONS_FD = 5
@@ -131,6 +134,9 @@ class Supervisor:
         logs = [folder.log(stream) for stream in ("stdout", "stderr")]
         self._logs = LogLimit(logs, spec.get("max_log_bytes", DEFAULT_LOG_BYTES))
         self._log_at = self._began[1] + self._logs.pause(0)
+        folders = (folder.work, folder.tmp)
+        self._disk = DiskLimit(folders, spec.get("max_disk_bytes", 0), self._members)
+        self._disk_at = self._began[1] + self._disk.first()
 
     def begin(self) -> None:
         """Write that the run is started; raises OSError, and then nothing was."""
@@ -183,7 +189,7 @@ class Supervisor:
             program=self._spec["program"],
             memory_limit=self._spec.get("memory_limit", "its limit"),
         )
-        self._end(verdict)
+        self._end(replace(verdict, message=self._disk.over) if self._wanted == "DiskLimit" else verdict)
 
     def _fork(self) -> None:
         self._report, report = os.pipe()
@@ -227,8 +233,12 @@ class Supervisor:
             if now >= self._log_at:
                 self._logs.hold()
                 self._log_at = now + self._logs.pause(now - self._began[1])
+            if now >= self._disk_at and not self._wanted:
+                self._disk_at = now + self._disk.look(now - self._began[1])
+                if self._disk.over:
+                    self._terminate("DiskLimit", _DISK_GRACE)
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
-            times += [self._sample_at, self._log_at]
+            times += [self._sample_at, self._log_at, *(() if self._wanted else (self._disk_at,))]
             times.append(now + (METER_SECONDS if self._meter.present else _LOOK_SECONDS))
             poll.poll(max(0.0, min(times) - now) * 1000 + 1)
             self._heed()
@@ -302,6 +312,10 @@ class Supervisor:
         beside = self._beside.pid if self._beside is not None and self._status is None else 0
         others = {beside} | descendants(beside, family) if beside else set()
         return ((descendants(os.getpid(), family) - others) | cgroups.members(self._group)) - self._carriers
+
+    def _members(self) -> set[int]:
+        """Processes of the job, as cheaply as they can be found."""
+        return cgroups.members(self._group) or self._tree(parents())
 
     def _kill_all(self) -> None:
         cgroups.kill(self._group)
