@@ -1,6 +1,6 @@
 """Objects that others wrote past our API, or an earlier version let pass: refused here, with the models' own sentence.
 
-Where a cluster is the home, anybody with kubectl writes objects that only a schema has checked. Reconcilers must never
+Where a cluster is the store, anybody with kubectl writes objects that only a schema has checked. Reconcilers must never
 see one that the models would not take. A new one is not shown to them at all; of one that was good and was changed for
 the worse, they go on seeing the spec that was good. The object itself says what is wrong with it: a job that has not
 begun fails, with the reason `Invalid`; everything else gets the condition `Accepted`, which turns true when

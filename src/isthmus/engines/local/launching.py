@@ -20,7 +20,7 @@ from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
 
 from .devices import Grant
-from .isolation import JOB_HOME, LAUNCH_HOME, Identity, Sandbox
+from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
 from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
@@ -43,7 +43,7 @@ def check_words(run: Run) -> None:
         raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
 
 
-def environment(run: Run, identity: Identity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
+def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
 
     `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
@@ -103,7 +103,7 @@ def program(run: Run, script: str) -> list[str]:
 def make_spec(
     run: Run,
     folder: RunFolder,
-    identity: Identity,
+    identity: AccountIdentity,
     grant: Grant,
     sandbox: Sandbox | None,
     *,
@@ -160,7 +160,7 @@ def _memory_limit(run: Run, memory_bytes: int) -> str:
     return f"{limit}, the limit of a job that asks for none: set resources.memory (--memory)"
 
 
-def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, Any] | None:
+def _metering(grant: Grant, identity: AccountIdentity | None, path: str) -> dict[str, Any] | None:
     """What reads meters beside the run, as the job's own user."""
     if not grant.metering:
         return None
@@ -173,7 +173,7 @@ def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, A
     }
 
 
-def _numbers(identity: Identity) -> dict[str, Any]:
+def _numbers(identity: AccountIdentity) -> dict[str, Any]:
     return {"uid": identity.uid, "gid": identity.gid, "groups": list(identity.groups)}
 
 

@@ -1,6 +1,6 @@
 """The Slurm engine: the contract, put together from its parts.
 
-Readers are served from memory: `observe` looks at what the last picture and the records say. Only submitting,
+Readers are served from memory: `observe` looks at what the last snapshot and the records say. Only submitting,
 cancelling and collecting reach the cluster at once.
 """
 
@@ -31,25 +31,26 @@ from isthmus.engines.base import (
 from isthmus.engines.metering import Power
 from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
+from isthmus.engines.slurm.batch import sampler, scripts, submissions
+from isthmus.engines.slurm.cluster.inventories import ClusterFacts, inventory
+from isthmus.engines.slurm.cluster.partitions import Submitter, choose
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import LaunchFile, LogFile, RunFiles
+from isthmus.engines.slurm.files.logs import LogReaders
+from isthmus.engines.slurm.files.records import RunRecord
+from isthmus.engines.slurm.observing.mailbox import Mailbox, wanted_of
+from isthmus.engines.slurm.observing.settling import KnownRun, RunSettler
+from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobWatcher
+from isthmus.engines.slurm.transports.base import Budget, SlurmTransport
+from isthmus.engines.slurm.transports.routing import BestWays
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
 
-from . import records, sampler, scripts, submissions
-from .controllers import Budget, Controller
 from .facts import SlurmJob, SlurmNode, SlurmPartition
-from .files import LaunchFile, LogFile, RunFiles
-from .inventories import Seen, inventory
-from .logs import Logs
-from .mailbox import Mailbox, wanted_of
-from .partitions import Access, choose
 from .reading import SlurmReader
-from .records import Record
 from .settings import SlurmSettings
-from .settling import Known, Settler
-from .watching import Picture, Watcher
-from .ways import BestWays
 
 log = logging.getLogger(__name__)
 
@@ -64,19 +65,19 @@ class SlurmEngine:
         queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
     )
 
-    def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
-        self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
-        self._active: dict[str, Known] = {}
-        self._over: dict[str, Record | None] = {}
-        self._watcher = Watcher(
-            controller, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
+    def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
+        self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
+        self._active: dict[str, KnownRun] = {}
+        self._over: dict[str, RunRecord | None] = {}
+        self._watcher = JobWatcher(
+            transport, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
         )
-        self._settler = Settler(controller, files, self._watcher.fresh)
+        self._settler = RunSettler(transport, files, self._watcher.fresh)
         self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
         self._digesting = asyncio.Lock()
         self._news = News()
         self.tasks = SupervisedTasks(failed=count_task_failure)
-        self._logs = Logs(files, settings.log_seconds, self.tasks)
+        self._logs = LogReaders(files, settings.log_seconds, self.tasks)
         self._gres: dict[str, str] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._nodes: Sequence[SlurmNode] = ()
@@ -88,10 +89,10 @@ class SlurmEngine:
         self._groups: dict[str, frozenset[str] | None] = {}
 
     async def open(self) -> None:
-        """Connect, find the records, and take the first picture."""
-        await self._controller.open()
+        """Connect, find the records, and take the first snapshot."""
+        await self._transport.open()
         await self._files.open()
-        self._settler.facts = await self._controller.facts()
+        self._settler.facts = await self._transport.facts()
         active, over = await self._files.list_records()
         self._over = dict.fromkeys(over)
         found = await self._files.read_records(active)
@@ -101,11 +102,11 @@ class SlurmEngine:
             else:
                 await self._load(run_id)  # it moved meanwhile
         late = [record for run_id in active if (record := self._over.get(run_id)) is not None]
-        picture = await self._watcher.fresh()
-        await self._digest(picture)
+        snapshot = await self._watcher.fresh()
+        await self._digest(snapshot)
         for record in late:
             try:
-                await self._settler.resume(record, picture)
+                await self._settler.resume(record, snapshot)
             except IsthmusError:
                 raise
             except Exception as error:
@@ -123,7 +124,7 @@ class SlurmEngine:
         self._news.close()
         await self._logs.close()
         await self._files.close()
-        await self._controller.close()
+        await self._transport.close()
 
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
@@ -131,16 +132,18 @@ class SlurmEngine:
         self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
-        self._settler.facts = await self._controller.facts()
-        self._nodes = await self._controller.nodes()
-        self._partitions = await self._controller.partitions()
+        self._settler.facts = await self._transport.facts()
+        self._nodes = await self._transport.nodes()
+        self._partitions = await self._transport.partitions()
         self._chosen.clear()
-        picture = self._watcher.latest
-        if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
-            picture = await self._watcher.fresh()
-        seen = Seen(datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres)
+        snapshot = self._watcher.latest
+        if snapshot is None or time.monotonic() - snapshot.begun > self._settings.poll_seconds * 2:
+            snapshot = await self._watcher.fresh()
+        seen = ClusterFacts(
+            datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, snapshot.jobs, self._gres
+        )
         chosen = self._settings.transport
-        way = str(self._controller) if isinstance(self._controller, BestWays) else chosen
+        way = str(self._transport) if isinstance(self._transport, BestWays) else chosen
         return inventory(seen, transport=way, budget=self._budget.told())
 
     # Submitting
@@ -170,7 +173,7 @@ class SlurmEngine:
         gres = submissions.gres_of(run, self._gres)
         options = run.section(SlurmOptions)
         account = options.account or self._settings.account
-        access = Access(account, options.qos or "", self._groups.get(self._user_of(run)))
+        access = Submitter(account, options.qos or "", self._groups.get(self._user_of(run)))
         # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
         key = (options.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
         if (known := self._chosen.get(key)) is None:
@@ -214,9 +217,9 @@ class SlurmEngine:
         """Which groups the person is in, once, and only where a partition is for some groups only."""
         user = self._user_of(run)
         if user not in self._groups and any(partition.allow_groups is not None for partition in self._partitions):
-            self._groups[user] = await self._controller.groups(user)
+            self._groups[user] = await self._transport.groups(user)
 
-    async def _begin(self, run: Run, files: FileSource | None) -> Known | None:
+    async def _begin(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Stage the folder and make the record; None if there is one."""
         user = self._user_of(run)
         folder = self._files.folder(run.id)
@@ -235,11 +238,11 @@ class SlurmEngine:
         launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
-        record = Record(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
+        record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             return None
-        known = Known(record, unsure=False)
+        known = KnownRun(record, unsure=False)
         self._active[run.id] = known
         return known
 
@@ -250,19 +253,19 @@ class SlurmEngine:
         guessed = sampler.guess(self._settler.power, run.devices, run.milli_cpus)
         return metering(self._classes, run.devices), guessed
 
-    async def _search(self, known: Known) -> None:
+    async def _search(self, known: KnownRun) -> None:
         """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
-        picture = await self._watcher.fresh(known.unsure_since)
-        if job := self._pick(known, picture):
+        snapshot = await self._watcher.fresh(known.unsure_since)
+        if job := self._pick(known, snapshot):
             await self._adopt(known, job)
             return
         if (row := await self._settler.search(known, known.unsure_since)) is not None:
-            # The books have it and slurmctld has not: it is over, or was lost; the next picture will tell.
+            # The accounting has it and slurmctld has not: it is over, or was lost; the next snapshot will show.
             await self._adopt(
                 known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
             )
 
-    async def _send(self, run: Run, known: Known) -> None:
+    async def _send(self, run: Run, known: KnownRun) -> None:
         folder, user = self._files.folder(run.id), known.record.user
         wanted = submissions.make(
             run,
@@ -279,7 +282,7 @@ class SlurmEngine:
         known.unsure = known.sending = True  # until the answer is there
         self._watcher.sending()
         try:
-            number = await step_async(self._controller.submit, wanted)
+            number = await step_async(self._transport.submit, wanted)
         except EngineRefused:
             self._active.pop(run.id, None)
             await self._files.drop_record(run.id)
@@ -291,11 +294,11 @@ class SlurmEngine:
         # Nobody has to wait for the note: without it, Slurm is searched for the run's mark, as after a lost reply.
         self.tasks.spawn("slurm-note", lambda: self._note(known), of=run.id)
 
-    async def _note(self, known: Known) -> None:
+    async def _note(self, known: KnownRun) -> None:
         """Write down the number under which Slurm has the run."""
         if known.record.final is None:
             try:
-                await self._files.write_record(known.run_id, records.dump(known.record))
+                await self._settler.note(known)
             except IsthmusError as error:
                 log.warning("the number of a job is not written", extra={"run": known.run_id, "error": str(error)})
 
@@ -313,38 +316,38 @@ class SlurmEngine:
         env = {"PATH": self._settings.search_path}
         return env | ({"SLURM_CONF": self._settings.conf} if self._settings.conf else {})
 
-    async def _adopt(self, known: Known, job: SlurmJob) -> None:
+    async def _adopt(self, known: KnownRun, job: SlurmJob) -> None:
         """Slurm has the run under this number."""
         known.adopt(job)
-        await self._files.write_record(known.run_id, records.dump(known.record))
+        await self._settler.note(known)
 
     # Watching
 
-    async def _load(self, run_id: str) -> Known | None:
+    async def _load(self, run_id: str) -> KnownRun | None:
         """Find a run again by its record."""
         content = await self._files.read_record(run_id)
         return None if content is None else self._take_up(run_id, content)
 
-    def _take_up(self, run_id: str, content: bytes) -> Known | None:
+    def _take_up(self, run_id: str, content: bytes) -> KnownRun | None:
         record = records.load(run_id, content)
         if record.final is not None:
             self._over[run_id] = record
             return None
-        self._active[run_id] = Known(record)
+        self._active[run_id] = KnownRun(record)
         return self._active[run_id]
 
-    async def _digest(self, picture: Picture) -> None:
-        """Compare what is known with a picture; settle what ended; tell what changed. One at a time."""
+    async def _digest(self, snapshot: JobSnapshot) -> None:
+        """Compare what is known with a snapshot; settle what ended; report what changed. One at a time."""
         async with self._digesting:
-            await self._digest_one(picture)
+            await self._digest_one(snapshot)
 
-    async def _digest_one(self, picture: Picture) -> None:
-        changed, ended, absent = set[str](), list[Known](), list[Known]()
-        covered = [known for known in self._active.values() if picture.covers(known.record.job)]
+    async def _digest_one(self, snapshot: JobSnapshot) -> None:
+        changed, ended, absent = set[str](), list[KnownRun](), list[KnownRun]()
+        covered = [known for known in self._active.values() if snapshot.covers(known.record.job)]
         for known in covered:
             try:
-                if (job := self._pick(known, picture)) is None:
-                    if known.record.job is not None and known.since < picture.begun and not picture.hinted:
+                if (job := self._pick(known, snapshot)) is None:
+                    if known.record.job is not None and known.since < snapshot.begun and not snapshot.hinted:
                         absent.append(known)
                 elif await self._compare(known, job):
                     changed.add(known.run_id)
@@ -358,7 +361,7 @@ class SlurmEngine:
             if known.job is not None and known.record.job and known.job.meaning.state is RunState.ENDED:
                 ended.append(known)
         changed -= {known.run_id for known in ended}
-        changed |= await self._settler.settle(ended, picture)
+        changed |= await self._settler.settle(ended, snapshot)
         self._move_over()
         if due := self._due(changed):
             self._tell(due)
@@ -373,8 +376,8 @@ class SlurmEngine:
             self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
         return changed - self._untold
 
-    async def _compare(self, known: Known, job: SlurmJob) -> bool:
-        """Take over what a picture shows of a run; whether that is news."""
+    async def _compare(self, known: KnownRun, job: SlurmJob) -> bool:
+        """Take over what a snapshot shows of a run; whether that is news."""
         known.missing = 0
         news = known.take(job, datetime.now(UTC))
         if known.record.job is None:
@@ -383,9 +386,9 @@ class SlurmEngine:
             await self._settler.units(known)
         return news
 
-    def _pick(self, known: Known, picture: Picture) -> SlurmJob | None:
+    def _pick(self, known: KnownRun, snapshot: JobSnapshot) -> SlurmJob | None:
         """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
-        found = [job for job in picture.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
+        found = [job for job in snapshot.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
         if not found:
             return None
         return next((job for job in found if job.id == known.record.job), found[0])
@@ -394,7 +397,11 @@ class SlurmEngine:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
 
-    def _corrected(self, record: Record) -> None:
+    def _tell_over(self, run_id: str) -> None:
+        self._move_over()
+        self._tell({run_id})
+
+    def _corrected(self, record: RunRecord) -> None:
         self._over[record.run_id] = record
         self._tell({record.run_id})
 
@@ -413,7 +420,7 @@ class SlurmEngine:
         record = await self._ended(run_id)
         return record.final if record else None
 
-    async def _ended(self, run_id: str) -> Record | None:
+    async def _ended(self, run_id: str) -> RunRecord | None:
         """The record of a run that is over."""
         if (known := self._active.get(run_id)) and known.record.final is not None:
             self._move_over()
@@ -426,7 +433,7 @@ class SlurmEngine:
         return record
 
     def changes(self) -> AsyncIterator[set[str]]:
-        """Ids of runs that changed, as pictures show it."""
+        """Ids of runs that changed, as snapshots show it."""
         return self._news.subscribe(lambda: set(self._active) | set(self._over))
 
     # Ending
@@ -440,20 +447,27 @@ class SlurmEngine:
                 known = await self._bar(run_id)
             if known is None:
                 return
-        if not known.record.cancelled:
-            known.record = replace(known.record, cancelled=True)
-            await self._files.write_record(run_id, records.dump(known.record))
+        if not known.record.cancelled and not await self._note_cancelled(known):
+            self._tell_over(run_id)
+            return
         if known.record.job is None:
             await self._files.bar(run_id, known.record.user)
             await self._search(known)
         if known.record.job is None:
             final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
             await self._settler.finish(known, final)
-            self._move_over()
-            self._tell({run_id})
+            self._tell_over(run_id)
             return
-        await step_async(self._controller.cancel, known.record.job, known.record.user)
+        await step_async(self._transport.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
+
+    async def _note_cancelled(self, known: KnownRun) -> bool:
+        known.record = replace(known.record, cancelled=True)
+        try:
+            return await self._settler.note(known)
+        except BaseException:
+            known.record = replace(known.record, cancelled=False)  # the next one to ask writes it down
+            raise
 
     async def hold(self, run_id: str) -> None:
         """Have Slurm hold a run that waits."""
@@ -472,21 +486,21 @@ class SlurmEngine:
         if known.job.meaning.state is not RunState.QUEUED:
             return
         # Noted first when holding and last when releasing: what may be held is known to be ours.
-        if held:
-            await self._note_held(known, True)
-        await step_async(self._controller.hold, known.record.job, known.record.user, held)
+        if held and not await self._note_held(known, True):
+            return
+        await step_async(self._transport.hold, known.record.job, known.record.user, held)
         if not held:
             await self._note_held(known, False)
         self._watcher.nudge()
 
-    async def _note_held(self, known: Known, held: bool) -> None:
+    async def _note_held(self, known: KnownRun, held: bool) -> bool:
         known.record = replace(known.record, held=held)
-        await self._files.write_record(known.run_id, records.dump(known.record))
+        return await self._settler.note(known)
 
-    async def _bar(self, run_id: str) -> Known | None:
+    async def _bar(self, run_id: str) -> KnownRun | None:
         """Make the record of a run that must never begin; the run itself if somebody was about to submit it."""
         final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
-        record = Record(run_id, final=final, cancelled=True)
+        record = RunRecord(run_id, final=final, cancelled=True)
         if await self._files.create_record(run_id, records.dump(record)):
             await self._files.finish_record(run_id, records.dump(record))
             self._over[run_id] = record
@@ -534,7 +548,7 @@ class SlurmEngine:
         data = await self._logs.read(await self._log(run_id, stream), offset, size)
         known = self._active.get(run_id)
         if data and known and known.job and known.job.meaning.state is RunState.QUEUED:
-            # What writes has begun, whatever the last picture showed.
+            # What writes has begun, whatever the last snapshot showed.
             known.job = replace(known.job, states=("RUNNING",), started_at=None)
             self._news.tell({run_id})
         return data
@@ -563,7 +577,7 @@ class SlurmEngine:
     async def _log(self, run_id: str, stream: Stream) -> LogFile:
         return LogFile(run_id, (await self._known(run_id)).user, stream.value)
 
-    async def _known(self, run_id: str) -> Record:
+    async def _known(self, run_id: str) -> RunRecord:
         if known := self._active.get(run_id):
             return known.record
         if run_id not in self._over and submissions.RUN_ID.fullmatch(run_id):

@@ -1,0 +1,268 @@
+"""The shell lines that run on the cluster. Pure texts, POSIX shell, nothing but the usual small programs.
+
+Slurm is given three lines that start `launch` in the run's folder: one file for all that follows, since on a file
+system that nodes share it is files that cost, and not lines. It begins with the batch script, which
+
+- lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
+- starts a second shell, which runs the program in its foreground, its output going into files of its own, and which
+  writes down how it ended. A shell that waits in the foreground always learns the true status, whatever signals come;
+  one that uses `wait` does not: bash loses it when a signal comes in the moment in which the program ends;
+- passes signals on to the program, whose number is in `.pid`;
+- holds time limits that are not whole minutes;
+- starts the sampler, which writes down what the job uses while it runs, and reads the meters of devices that have any;
+- at the end writes how it ended, its times, cpu time and peak memory, so that all this is known even when Slurm has
+  forgotten the job.
+
+Called with the word `program`, the same file sets the environment and becomes the program: so neither Slurm's
+accounting nor `ps` ever show the environment. Called with `sample` it is the sampler.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isthmus.engines.base import Run
+from isthmus.engines.meters import units_variable
+
+GRACE_SECONDS = 10
+# Some shells do not let these be assigned; `env` sets them.
+_SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
+
+
+def submitted(folder: str) -> str:
+    """What Slurm keeps."""
+    path = shlex.quote(f"{folder}/launch")
+    return (
+        f"#!/bin/sh\n[ -r {path} ] && exec /bin/sh {path}\n"
+        f'echo "isthmus: $(hostname) cannot read "{path}", which the control plane wrote" >&2\nexit 127\n'
+    )
+
+
+def launch(batch: str, program: str, sample: str) -> str:
+    """The file in the run's folder. A shell reads a `case` whole, and then does one of its parts."""
+    return f'case "$1" in\nprogram)\n{program};;\nsample)\nshift\n{sample};;\n*)\n{batch};;\nesac\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the batch script must know."""
+
+    folder: str
+    separate_streams: bool = False
+    time_limit: float | None = None
+    devices: tuple[tuple[str, str], ...] = ()
+    """Class and generic resource of each kind of device."""
+    metered: bool = False
+    """Whether the sampler reads meters, and shall read them once more at the end."""
+    ask_usage: bool = False
+    """Have Slurm itself asked for peak memory and energy at the end: where it keeps no accounting."""
+
+
+def batch(wishes: Wishes) -> str:
+    """The script that runs on the first node."""
+    seconds = wishes.time_limit
+    exact = f"{seconds:g}" if seconds is not None and seconds % 60 else ""
+    errors = '2>>"$run/stderr"' if wishes.separate_streams else "2>&1"
+    return _BATCH.format(
+        folder=shlex.quote(wishes.folder),
+        errors=errors,
+        limit=exact,
+        grace=GRACE_SECONDS,
+        units=_units(wishes.devices),
+        usage=_USAGE if wishes.ask_usage else "",
+        metered="wait $sampler\n  " if wishes.metered else "",
+        counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if wishes.metered else "",
+    )
+
+
+_BATCH = """\
+run={folder}
+umask 077
+now() {{ date +%s.%N; }}
+[ -e "$run/barred" ] && {{ echo "isthmus: cancelled before it began" >&2; exit 143; }}
+me="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}}"
+mine="$run/.begun.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.$$"
+echo "$me $(now) $(hostname) $$" >"$mine" || exit 127
+# A network file system may make the link and lose the answer: then it is ours, although it was there already.
+if ! ln "$mine" "$run/begun" 2>/dev/null && [ "$(cat "$mine")" != "$(cat "$run/begun" 2>/dev/null)" ]; then
+  read -r job restarts rest <"$run/begun"
+  if [ "$job" != "$SLURM_JOB_ID" ] || [ "$restarts" -ge "${{SLURM_RESTART_COUNT:-0}}" ]; then
+    rm -f "$mine"
+    echo "isthmus: job $job has begun this run already; nothing is done twice" >&2
+    exit 0
+  fi
+  rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters" "$run/.pid"
+  mv -f "$mine" "$run/begun"
+fi
+rm -f "$mine"
+news="${{run%/*/*}}/news/${{run##*/}}"
+true 2>/dev/null >"$news.begun"
+mkdir -p "$run/tmp"
+cd "$run/work" || exit 127
+{units}reset=
+env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
+pass_on() {{
+  tries=0
+  until read -r child 2>/dev/null <"$run/.pid"; do
+    tries=$((tries + 1))
+    if [ $tries -gt 200 ] || [ -e "$run/ended" ]; then return; fi
+    sleep 0.05
+  done
+  kill -s $1 $child 2>/dev/null
+}}
+for name in TERM INT HUP QUIT USR1 USR2 CONT; do
+  trap "pass_on $name" $name
+done
+(
+  trap : TERM INT HUP QUIT USR1 USR2 CONT
+  /bin/sh "$run/launch" sample "$run" </dev/null >/dev/null 2>>"$run/sampling.log" &
+  sampler=$!
+  watch=
+  if [ -n "{limit}" ]; then
+    (
+      sleep {limit}
+      : >"$run/late"
+      read -r child <"$run/.pid"
+      kill -s TERM $child 2>/dev/null
+      sleep {grace}
+      kill -s KILL $child 2>/dev/null
+    ) </dev/null >/dev/null 2>&1 &
+    watch=$!
+  fi
+  start=$(now)
+  # Redirected inside: what this shell says of a program that a signal ended is no output of the program.
+  (exec $reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors})
+  code=$?
+  end=$(now)
+  [ -n "$watch" ] && kill $watch 2>/dev/null
+  kill $sampler 2>/dev/null
+  times >"$run/.times" 2>/dev/null
+  {metered}peak=
+  while IFS=: read -r number names path; do
+    case ",$names," in
+      *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
+      ,,) file="/sys/fs/cgroup$path/memory.peak" ;;
+      *) continue ;;
+    esac
+    [ -r "$file" ] && read -r peak <"$file"
+  done </proc/self/cgroup 2>/dev/null
+  usage=
+  {usage}{{
+    echo "job=$SLURM_JOB_ID"
+    echo "code=$code"
+    echo "start=$start"
+    echo "end=$end"
+    echo "peak=$peak"
+    echo "usage=$usage"
+    [ -e "$run/late" ] && echo "late=1"
+    [ -e "$run/missing" ] && echo "missing=1"
+    sed 's/^/times=/' "$run/.times"
+{counted}  }} >"$run/.ended" && mv -f "$run/.ended" "$run/ended"
+  true 2>/dev/null >"$news"
+  exit $code
+) &
+runner=$! code=
+while [ ! -e "$run/ended" ]; do
+  wait $runner
+  code=$?
+  kill -0 $runner 2>/dev/null || break
+done
+while IFS== read -r name value; do
+  [ "$name" = code ] && code=$value
+done 2>/dev/null <"$run/ended"
+exit ${{code:-1}}
+"""
+
+_USAGE = """\
+usage=$(sstat -a -n -P -j "$SLURM_JOB_ID" --format=MaxRSS,ConsumedEnergyRaw 2>/dev/null | tr '\\n' ';')
+"""
+
+
+def _units(devices: tuple[tuple[str, str], ...]) -> str:
+    """Slurm sets no variable for boards: its own description of the job names the units."""
+    if not devices:
+        return ""
+    lines = ['scontrol -o -d show job "$SLURM_JOB_ID" >"$run/.units" 2>/dev/null && mv -f "$run/.units" "$run/units"']
+    for name, gres in devices:
+        pattern = f"s/.*{re.escape(gres).replace('/', '.')}:[0-9]*(IDX:\\([0-9,-]*\\)).*/\\1/p"
+        variable = units_variable(name)
+        lines.append(f'{variable}=$(sed -n {shlex.quote(pattern)} "$run/units"); export {variable}')
+    return "\n".join(lines) + "\n"
+
+
+def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
+    """The lines that set the environment and become the program."""
+    plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
+    odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
+    through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
+    words = _command(run, folder)
+    first = shlex.quote(words[0])
+    lines = [
+        f"echo $$ >{shlex.quote(f'{folder}/.pid')}",
+        'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
+        f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
+        "export HOME",
+        *plain,
+        f"if ! command -v -- {first} >/dev/null 2>&1; then",
+        f"  : >{shlex.quote(f'{folder}/missing')}",
+        f'  echo "isthmus: "{first}": not found, or not executable" >&2',
+        "  exit 127",
+        "fi",
+        f"exec {through}{shlex.join(words)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _command(run: Run, folder: str) -> list[str]:
+    """A command runs once for every task; a script runs once and starts its tasks itself, as with sbatch."""
+    if run.script is not None:
+        script = f"{folder}/script"
+        first = run.script.split("\n", 1)[0]
+        if first.startswith("#!") and (words := first[2:].strip().split(None, 1)):
+            return [*words, script, *run.args]
+        return ["/bin/sh", script, *run.args]
+    alone = run.tasks == 1 and run.nodes == 1
+    return list(run.command) if alone else ["srun", "--", *run.command]
+
+
+def environment(run: Run, user: str, folder: str) -> dict[str, str]:
+    """What the program finds beside what Slurm itself sets."""
+    cpus = run.milli_cpus / 1000 / max(1, run.tasks)
+    ours = {
+        "USER": user,
+        "LOGNAME": user,
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "TMPDIR": f"{folder}/tmp",  # noqa: S108 - its own
+        "OMP_NUM_THREADS": str(max(1, int(-(-cpus // 1)))),
+    }
+    platform = {
+        "ISTHMUS_JOB": run.job,
+        "ISTHMUS_NAMESPACE": run.namespace,
+        "ISTHMUS_RUN_ID": run.id,
+        "ISTHMUS_CPUS": f"{cpus:g}",
+        "ISTHMUS_TASKS": str(run.tasks),
+    }
+    return {**ours, **_array(run), **run.env, **platform}
+
+
+def _array(run: Run) -> dict[str, str]:
+    """The variables of an array, as scripts written for sbatch expect them."""
+    index = run.env.get("ISTHMUS_ARRAY_INDEX")
+    if index is None:
+        return {}
+    part = run.array
+    found = {"SLURM_ARRAY_TASK_ID": index}
+    if part is not None:
+        found |= {
+            # Elements are jobs of their own, each with a number of its own: what they share is the array's name.
+            "SLURM_ARRAY_JOB_ID": part.array,
+            "SLURM_ARRAY_TASK_COUNT": str(part.count),
+            "SLURM_ARRAY_TASK_MIN": str(part.first),
+            "SLURM_ARRAY_TASK_MAX": str(part.last),
+            "SLURM_ARRAY_TASK_STEP": str(part.step),
+        }
+    return found
