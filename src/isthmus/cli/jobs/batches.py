@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from isthmus.cli.failures import say
@@ -10,8 +11,8 @@ from isthmus.client.sync import Client
 _SIGN = "#SBATCH"
 
 
-def honour(client: Client, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
-    """The job with what its script's lines say; what the job itself says goes first."""
+def honour(client: Client, job: dict[str, Any], file: str = "", *, quiet: bool = False) -> dict[str, Any]:
+    """The job with what the lines of its script, from this file, say; what the job itself says goes first."""
     script = job["spec"].get("script")
     if not script or _SIGN not in script:
         return job
@@ -19,8 +20,10 @@ def honour(client: Client, job: dict[str, Any], *, quiet: bool = False) -> dict[
 
     if not has_directives(script):
         return job
-    batch = read_batch(script, _devices(client))
+    batch = read_batch(script, _devices(client), os.path.basename(file))  # noqa: PTH119
     if not quiet:
+        if batch.program:
+            say(f"the script calls {batch.program}, so it runs at Slurm sites only", "33")
         for sentence in batch.unheeded:
             say(f"{_SIGN} {sentence}", "33")
     return merged(job, batch)

@@ -95,7 +95,7 @@ def start(client: Client, options: RunOptions) -> JobHandle:
                 return client.run(command, script=script, files=files, progress=progress, notice=notice, **said)
             from .batches import honour
 
-            job = honour(client, job_manifest(None, script, None, said), quiet=options.quiet)
+            job = honour(client, job_manifest(None, script, None, said), options.words[0], quiet=options.quiet)
             sent = None if files is None else client.send_folder(files, progress=progress, notice=notice)
             if sent and sent["count"]:
                 job["spec"]["files"] = sent

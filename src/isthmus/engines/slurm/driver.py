@@ -61,8 +61,9 @@ class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
     capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
-    )
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
+        numbers=True, options=SlurmOptions,
+    )  # fmt: skip
 
     def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
@@ -224,6 +225,9 @@ class SlurmEngine:
         measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
+            run.working_dir,
+            scripts.log_files(run, user),
+            run.append_logs,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
