@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from typing import Any
 
 from isthmus.cli.failures import say
@@ -27,6 +29,41 @@ def honour(client: Client, job: dict[str, Any], file: str = "", *, quiet: bool =
         for sentence in batch.unheeded:
             say(f"{_SIGN} {sentence}", "33")
     return merged(job, batch)
+
+
+_PART = re.compile(r"%\d{0,2}[A-Za-z]")
+_OWN = re.compile(r"%\d{0,2}[ajJ]")
+
+
+def gather(job: dict[str, Any], paths: list[str]) -> list[str]:
+    """Put the logs of an array's elements where sbatch writes them: beside each other, by names of their own."""
+    spec = job.get("spec") or {}
+    wanted = [name for name in (spec.get("logFiles") or {}).values() if isinstance(name, str) and _OWN.search(name)]
+    if not spec.get("array") or not wanted:
+        return paths
+    top = spec.get("workingDir") or "."
+    logs = [_matcher(os.path.normpath(f"{top}/{name}")) for name in wanted]
+    found = []
+    for path in paths:
+        folder, _, name = path.partition("/")
+        if any(log.fullmatch(name) for log in logs):
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)  # noqa: PTH103, PTH120
+            os.replace(path, name)  # noqa: PTH105
+            _remove_empty(os.path.dirname(path), folder)  # noqa: PTH120
+            path = name
+        found.append(path)
+    return found
+
+
+def _matcher(pattern: str) -> re.Pattern[str]:
+    return re.compile("[^/]*".join(re.escape(text) for text in _PART.split(pattern)).replace("%%", "%"))
+
+
+def _remove_empty(folder: str, top: str) -> None:
+    with contextlib.suppress(OSError):  # something else is in it
+        while len(folder) >= len(top):
+            os.rmdir(folder)  # noqa: PTH106
+            folder = os.path.dirname(folder)  # noqa: PTH120
 
 
 def _devices(client: Client) -> dict[str, str]:

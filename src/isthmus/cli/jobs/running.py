@@ -392,6 +392,10 @@ def bring(client: Client, job: JobHandle) -> str:
     """Bring back what was to be kept, and say how much that was."""
     try:
         paths = client.download(job.name, namespace=job.namespace)
+        if "logFiles" in (job.object.get("spec") or {}):
+            from .batches import gather
+
+            paths = gather(job.object, paths)
     except NotFound:
         paths = []
     if not paths:
