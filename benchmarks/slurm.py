@@ -25,7 +25,7 @@ import httpx
 import orjson
 
 from isthmus.client.sync import Client
-from isthmus.engines.slurm.http import HttpClient
+from isthmus.engines.slurm.transports.http import HttpClient
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import NodeSpec
 from isthmus.lab.slurm.registering import manifests

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.client.sync import Client
-from isthmus.engines.slurm.http import HttpClient
+from isthmus.engines.slurm.transports.http import HttpClient
 
 from . import sites
 from .reads import JOBS

@@ -13,7 +13,7 @@ from isthmus.lab.kubernetes.control_plane import ControlPlane
 from isthmus.store.base import Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
-from isthmus.testing.kubernetes_home import emptied
+from isthmus.testing.kubernetes_store import emptied
 from isthmus.testing.postgres import Postgres
 
 

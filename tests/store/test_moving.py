@@ -19,7 +19,7 @@ from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
 from isthmus.store.moving import CAME_AS, IMPORTING, Importer, check_complete, check_whole, export_objects, is_led
 from isthmus.store.opening import open_store
-from isthmus.testing.kubernetes_home import emptied
+from isthmus.testing.kubernetes_store import emptied
 from isthmus.testing.postgres import Postgres
 from isthmus.testing.stores import changed, job, job_key, owned_by, site, status
 

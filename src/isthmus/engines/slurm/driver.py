@@ -31,25 +31,26 @@ from isthmus.engines.base import (
 from isthmus.engines.metering import Power
 from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
+from isthmus.engines.slurm.batch import sampler, scripts, submissions
+from isthmus.engines.slurm.cluster.inventories import Seen, inventory
+from isthmus.engines.slurm.cluster.partitions import Access, choose
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import LaunchFile, LogFile, RunFiles
+from isthmus.engines.slurm.files.logs import Logs
+from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.observing.mailbox import Mailbox, wanted_of
+from isthmus.engines.slurm.observing.settling import Known, Settler
+from isthmus.engines.slurm.observing.watching import Picture, Watcher
+from isthmus.engines.slurm.transports.base import Budget, Controller
+from isthmus.engines.slurm.transports.ways import BestWays
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
 
-from . import records, sampler, scripts, submissions
-from .controllers import Budget, Controller
 from .facts import SlurmJob, SlurmNode, SlurmPartition
-from .files import LaunchFile, LogFile, RunFiles
-from .inventories import Seen, inventory
-from .logs import Logs
-from .mailbox import Mailbox, wanted_of
-from .partitions import Access, choose
 from .reading import SlurmReader
-from .records import Record
 from .settings import SlurmSettings
-from .settling import Known, Settler
-from .watching import Picture, Watcher
-from .ways import BestWays
 
 log = logging.getLogger(__name__)
 

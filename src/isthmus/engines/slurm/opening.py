@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from isthmus.engines.slurm.files.base import RunFiles
+from isthmus.engines.slurm.files.remote import RemoteFiles
+from isthmus.engines.slurm.files.shared import SharedFiles
+from isthmus.engines.slurm.transports.base import Budget, Controller
+from isthmus.engines.slurm.transports.command_line import CommandLine, LocalRunner
+from isthmus.engines.slurm.transports.rest import Rest
+from isthmus.engines.slurm.transports.ssh import SshConnections
+from isthmus.engines.slurm.transports.ways import BestWays
 from isthmus.errors import Misconfigured
 
-from .command_line import CommandLine, LocalRunner
-from .controllers import Budget, Controller
 from .driver import SlurmEngine
-from .files import RunFiles
-from .remote_files import RemoteFiles
-from .rest import Rest
 from .settings import SlurmSettings
-from .shared_files import SharedFiles
-from .ssh import SshConnections
-from .ways import BestWays
 
 
 def make_engine(settings: SlurmSettings) -> SlurmEngine:
