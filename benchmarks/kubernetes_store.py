@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.testing.kubernetes import running_api_server
 from isthmus.testing.kubernetes_store import calling, settled
 from isthmus.testing.servers import ServerProcess, eventually
@@ -68,7 +68,7 @@ def _phase(server: ServerProcess) -> str:
     return str(server.request("/apis/isthmus.dev/v1/sites/local")["status"].get("phase"))
 
 
-def _requests(server: ServerProcess, control: ControlPlane, jobs: int) -> Figure:
+def _requests(server: ServerProcess, control: LabControlPlane, jobs: int) -> Figure:
     before = counted(control)
     begin = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
@@ -99,7 +99,7 @@ def told(spent: Counter[str], jobs: int) -> str:
     return ", ".join(f"{what} {count / jobs:.2f}" for what, count in spent.most_common() if count / jobs >= 0.01)
 
 
-def counted(control: ControlPlane) -> Counter[str]:
+def counted(control: LabControlPlane) -> Counter[str]:
     """How often the API server was asked what, so far."""
     found: Counter[str] = Counter()
     for labels, value in _COUNTED.findall(_metrics(control)):
@@ -112,7 +112,7 @@ def counted(control: ControlPlane) -> Counter[str]:
     return found
 
 
-def _metrics(control: ControlPlane) -> str:
+def _metrics(control: LabControlPlane) -> str:
     authority = control.authority
     context = ssl.create_default_context(cafile=str(authority.ca))
     context.load_cert_chain(*authority.issue("admin", "admin", ["system:masters"]))

@@ -24,8 +24,8 @@ from typing import Any
 import asyncssh
 import orjson
 
+from isthmus._kit.http import HttpClient
 from isthmus.engines.slurm.settings import RestSettings
-from isthmus.engines.slurm.transports.http import HttpClient
 from isthmus.engines.slurm.transports.tokens import Tokens
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings

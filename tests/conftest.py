@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from isthmus.errors import Misconfigured
 from isthmus.lab.fetching import teller
 from isthmus.lab.kubernetes.binaries import ensure
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.testing.kubernetes import running_api_server
 from isthmus.testing.kubernetes_store import settled
 from isthmus.testing.servers import ServerProcess, running_server
@@ -139,7 +139,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session")
-def kubernetes_api() -> Iterator[ControlPlane]:
+def kubernetes_api() -> Iterator[LabControlPlane]:
     """A real API server with its controllers, made a home of Isthmus. On a new machine it is built first."""
     with running_api_server() as control:
         asyncio.run(settled(control.kubeconfig))

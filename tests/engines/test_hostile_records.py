@@ -56,7 +56,7 @@ def test_numbers_are_ascii_digits_or_nothing(text: str) -> None:
 def test_a_word_of_a_slurm_job_is_believed_only_where_it_can_be_true(name: str, value: str) -> None:
     """`"²".isdigit()` is true and `int("²")` fails: one job ended the watcher of its site with that."""
     word = read_word(text_of(**{name: value}) + f"{name}=cpu {value}\n{name}={value}m{value}s {value}|{value}\n")
-    over = observations.over(Evidence(records.Record("u.0", "ada", 0.0, 7), SlurmJob(7, ("COMPLETED",)), word=word))
+    over = observations.over(Evidence(records.RunRecord("u.0", "ada", 0.0, 7), SlurmJob(7, ("COMPLETED",)), word=word))
     assert over.state is RunState.ENDED
     if name in ("job", "code", "start", "end"):
         assert word is None or value == "1.2.3"

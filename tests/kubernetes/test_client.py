@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.errors import IsthmusError, SiteUnavailable
 from isthmus.kubernetes.client import KubernetesClient
-from isthmus.kubernetes.kubeconfigs import Access
+from isthmus.kubernetes.kubeconfigs import ClusterAccess
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., KubernetesClient]
@@ -38,7 +38,7 @@ async def make() -> AsyncIterator[Make]:
     made: list[KubernetesClient] = []
 
     def one(transport: httpx.AsyncBaseTransport, seconds: float = 30.0) -> KubernetesClient:
-        client = KubernetesClient(Access("http://server", ssl.create_default_context()), seconds)
+        client = KubernetesClient(ClusterAccess("http://server", ssl.create_default_context()), seconds)
         client._http = httpx.AsyncClient(base_url="http://server", transport=transport)
         made.append(client)
         return client
@@ -107,7 +107,7 @@ async def test_a_handshake_that_is_given_up_leaves_no_connection() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with asyncio.timeout(60), KubernetesClient(Access(url, ssl.create_default_context())) as client:
+    async with asyncio.timeout(60), KubernetesClient(ClusterAccess(url, ssl.create_default_context())) as client:
         asking = asyncio.create_task(client.get("/x"))
         await begun.wait()
         asking.cancel()
@@ -118,7 +118,7 @@ async def test_a_handshake_that_is_given_up_leaves_no_connection() -> None:
 
 
 def test_requests_are_counted_by_what_they_ask() -> None:
-    client = KubernetesClient(Access("https://nowhere", ssl.create_default_context()), 1)
+    client = KubernetesClient(ClusterAccess("https://nowhere", ssl.create_default_context()), 1)
     base = "/api/v1/namespaces/isthmus/pods"
     for method, path in (("POST", base), ("GET", f"{base}/x/log"), ("DELETE", f"{base}/x"), ("GET", "/api/v1/nodes")):
         client.count(method, path)

@@ -73,7 +73,7 @@ async def test_a_program_that_gives_tokens(tmp_path: Path) -> None:
     assert await presented(auth) == ["Bearer t1"]
     assert await presented(auth) == ["Bearer t1"]
     assert await presented(auth, refuse=("Bearer t1",)) == ["Bearer t1", "Bearer t2"]
-    access = kubeconfigs.Access("https://server", ssl.create_default_context(), auth)
+    access = kubeconfigs.ClusterAccess("https://server", ssl.create_default_context(), auth)
     assert await access.headers() == {"Authorization": "Bearer t2"}, "for connections that httpx does not make"
     program.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(Misconfigured, match="gave no token"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.api.context import Limits
+from isthmus.api.context import RequestLimits
 from isthmus.resources.trees import Tree, TreeFile, digest_of
 from isthmus.testing.apis import RunningApi, running_api
 
@@ -172,7 +172,7 @@ async def test_bad_bodies_are_refused(api: RunningApi) -> None:
 
 
 async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
-    async with running_api(tmp_path, Limits(file_bytes=100_000)) as api, api.client() as client:
+    async with running_api(tmp_path, RequestLimits(file_bytes=100_000)) as api, api.client() as client:
         data = bytes(200_000)
 
         async def body() -> AsyncIterator[bytes]:

@@ -13,7 +13,7 @@ import pytest
 from isthmus.cli.columns import columns_of
 from isthmus.cli.jobs.job_watching import Rows, _Newest
 from isthmus.cli.tables import cut
-from isthmus.client.following import WatchEvent
+from isthmus.client.resuming import WatchEvent
 
 
 def job(name: str, born: int, message: str = "") -> dict[str, Any]:

@@ -58,10 +58,12 @@ def test_the_greeting_warns_where_jobs_are_not_isolated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instance = Instance("http://127.0.0.1:7070", 1, tmp_path)
-    monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Check("sandbox", "warn", "no bubblewrap", "install it"))
+    monkeypatch.setattr(
+        checks, "sandbox_check", lambda: checks.Finding("sandbox", "warn", "no bubblewrap", "install it")
+    )
     up._greet(instance, stop="Ctrl-C")
     assert "not isolated: no bubblewrap. install it" in " ".join(capsys.readouterr().err.split())
-    monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Check("sandbox", "ok", "it is there"))
+    monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Finding("sandbox", "ok", "it is there"))
     up._greet(instance, stop="Ctrl-C")
     assert "isolated" not in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isthmus.engines.kubernetes.heartbeats import LEASES
-from isthmus.engines.kubernetes.lease_writes import Answer
+from isthmus.engines.kubernetes.lease_writes import LeaseAnswer
 from isthmus.errors import AlreadyExists, Conflict, NotFound, SiteUnavailable
 
 NODES = "/api/v1/nodes"
@@ -79,23 +79,23 @@ class FakeCluster:
         ]
         return copy.deepcopy(found), "1"
 
-    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[Answer]:
+    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[LeaseAnswer]:
         self._reach()
         return [self._put(path, obj) for path, obj in objects]
 
     async def close(self) -> None:
         self.closed += 1
 
-    def _put(self, path: str, obj: Object) -> Answer:
+    def _put(self, path: str, obj: Object) -> LeaseAnswer:
         known = self.objects.get(path)
         if self.throttled > 0:
             self.throttled -= 1
-            return Answer(429, None)
+            return LeaseAnswer(429, None)
         if known is None:
-            return Answer(404, {"message": "not found"})
+            return LeaseAnswer(404, {"message": "not found"})
         if known["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            return Answer(409, {"message": "the object has been modified"})
-        return Answer(200, self._keep(path, obj, known["metadata"]["uid"]))
+            return LeaseAnswer(409, {"message": "the object has been modified"})
+        return LeaseAnswer(200, self._keep(path, obj, known["metadata"]["uid"]))
 
     def _keep(self, place: str, obj: Object, uid: str) -> Object:
         kept = copy.deepcopy(obj)

@@ -24,7 +24,7 @@ from isthmus.errors import SiteUnavailable
 from isthmus.lab.kubernetes import manifests
 from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
-from isthmus.testing.lines import Line
+from isthmus.testing.faulty_lines import FaultyLine
 
 from .conftest import MakeEngine
 from .test_exactly_once import PODS, pods_of, run_of
@@ -34,8 +34,8 @@ FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1beta1"
 
 
 @pytest.fixture
-async def line(lab: KubernetesLab) -> AsyncIterator[Line]:
-    async with Line(lab.control.url) as made:
+async def line(lab: KubernetesLab) -> AsyncIterator[FaultyLine]:
+    async with FaultyLine(lab.control.url) as made:
         yield made
 
 
@@ -50,7 +50,7 @@ async def persist(engine: KubernetesEngine, run: Run) -> None:
 
 
 async def test_a_line_that_is_cut_and_falls_silent(
-    line: Line, make_engine: MakeEngine, lab: KubernetesLab, tmp_path: Path
+    line: FaultyLine, make_engine: MakeEngine, lab: KubernetesLab, tmp_path: Path
 ) -> None:
     kubeconfig = line.kubeconfig(lab.place.site_kubeconfig, tmp_path / "kubeconfig")
     engine = await make_engine(kubeconfig=kubeconfig, request_seconds=5.0, watch_seconds=3)

@@ -10,10 +10,10 @@ import pytest
 
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.files.records import Record
-from isthmus.engines.slurm.observing import watching
-from isthmus.engines.slurm.observing.settling import Known
-from isthmus.engines.slurm.observing.watching import LONGEST_BURST, STILL_SENDING, Picture, Watcher
+from isthmus.engines.slurm.files.records import RunRecord
+from isthmus.engines.slurm.observing import snapshots
+from isthmus.engines.slurm.observing.settling import KnownRun
+from isthmus.engines.slurm.observing.snapshots import LONGEST_BURST, STILL_SENDING, JobSnapshot, JobWatcher
 from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.engines.slurm.transports.base import Budget
 
@@ -24,7 +24,7 @@ WAITS, RUNS = "0123456789abcdef.0", "fedcba9876543210.0"
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(snapshots, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 def job_of(run_id: str, number: int, state: str, reason: str = "") -> SlurmJob:
@@ -36,7 +36,7 @@ def engine() -> SlurmEngine:
     nothing = cast(Any, SimpleNamespace())
     engine = SlurmEngine(SlurmSettings("/nowhere"), nothing, nothing, Budget(1, 1))
     for number, run_id in enumerate((WAITS, RUNS), start=1):
-        known = engine._active[run_id] = Known(Record(run_id, "ada", 0.0, number, False, 1000, {}))
+        known = engine._active[run_id] = KnownRun(RunRecord(run_id, "ada", 0.0, number, False, 1000, {}))
         known.adopt(job_of(run_id, number, "PENDING"))
     return engine
 
@@ -45,7 +45,7 @@ async def digested(engine: SlurmEngine, *jobs: SlurmJob) -> set[str]:
     """What is told of a picture with these jobs."""
     told = set[str]()
     engine._tell = told.update  # type: ignore[method-assign]
-    await engine._digest(Picture(1e9, jobs, {cast(str, job.run_id): [job] for job in jobs}))
+    await engine._digest(JobSnapshot(1e9, jobs, {cast(str, job.run_id): [job] for job in jobs}))
     return told
 
 
@@ -74,7 +74,7 @@ async def test_a_run_that_starts_while_it_is_untold_is_told_at_once(
 
 def test_a_burst_ends_when_nothing_is_sent_or_when_it_lasts_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    watcher = Watcher(cast(Any, None), 1.0, cast(Any, None), cast(Any, None))
+    watcher = JobWatcher(cast(Any, None), 1.0, cast(Any, None), cast(Any, None))
     assert not watcher.in_burst
     watcher.sending()
     assert watcher.in_burst

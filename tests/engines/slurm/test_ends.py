@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.engines.base import EndReason
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing import ends, observations
 from isthmus.engines.slurm.observing.ends import By, Own
 from isthmus.engines.slurm.observing.observations import Evidence, Word
@@ -35,7 +35,7 @@ def evidence(by: By, own: Own, said: str = "CANCELLED") -> Evidence:
     if by in names:
         row = Accounted(7, (said,), nodes=nodes, cancelled_by=names[by])
     return Evidence(
-        Record("u.0", "games", job=7, cancelled=by is By.US),
+        RunRecord("u.0", "games", job=7, cancelled=by is By.US),
         SlurmJob(7, (said,), nodes=nodes),
         row,
         word,

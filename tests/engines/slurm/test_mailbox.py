@@ -13,7 +13,7 @@ from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.files.base import MOST_NEWS
 from isthmus.engines.slurm.files.shared import SharedFiles
-from isthmus.engines.slurm.observing import watching
+from isthmus.engines.slurm.observing import snapshots
 from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.testing.engines import until, wait_ended
 
@@ -28,7 +28,7 @@ RARELY = 600.0
 async def test_beginnings_and_ends_are_seen_though_nobody_looks_at_all_jobs(
     settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "LONGEST_PAUSE", RARELY)
+    monkeypatch.setattr(snapshots, "LONGEST_PAUSE", RARELY)
     engine = await make_engine(replace(settings, poll_seconds=RARELY))
     run = run_of("until test -e go; do sleep 0.1; done; exit 3")
     await engine.submit(run)

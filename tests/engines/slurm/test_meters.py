@@ -20,7 +20,7 @@ from isthmus.engines.slurm.batch import sampler
 from isthmus.engines.slurm.batch.sampler import Guess, guess
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing import observations
 from isthmus.engines.slurm.observing.observations import Evidence, Word
 from isthmus.lab.slurm.cluster import SlurmLab
@@ -237,7 +237,7 @@ def test_a_meter_is_whole_or_refused() -> None:
 
 def test_what_counts_a_whole_node_is_shared_and_what_counts_a_device_is_not() -> None:
     word = Word(7, 0, 0.0, 10.0, meters=(("RAPL", 100.0), ("NVML", 40.0)))
-    found = observations.over(Evidence(Record("r.0"), DONE, None, word, True, energy_share=0.25))
+    found = observations.over(Evidence(RunRecord("r.0"), DONE, None, word, True, energy_share=0.25))
     assert found.usage is not None
     assert (found.usage.energy_joules, found.usage.energy_source) == (65.0, "nvml+rapl")
 

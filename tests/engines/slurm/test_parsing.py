@@ -16,7 +16,7 @@ from isthmus.engines.slurm.accounting import hostlists
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.cluster.inventories import node_state
 from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
-from isthmus.engines.slurm.transports import calls, commands, documents, parsing
+from isthmus.engines.slurm.transports import commands, parsing, rest_calls, rest_documents
 from isthmus.errors import EngineRefused, SiteUnavailable
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -41,10 +41,10 @@ def said(version: str, command: str) -> str:
     return found[command]
 
 
-def answer(version: int, question: str) -> calls.Reply:
+def answer(version: int, question: str) -> rest_calls.Reply:
     """What slurmrestd of a version answered."""
     found: dict[str, dict[str, Any]] = json.loads(recorded(f"rest-{version}.json"))
-    return calls.Reply(found[question]["status"], found[question]["body"])
+    return rest_calls.Reply(found[question]["status"], found[question]["body"])
 
 
 WAITING = {
@@ -276,17 +276,17 @@ def test_why_a_job_waits_is_told() -> None:
 
 @pytest.mark.parametrize("version", REST)
 def test_jobs_of_old_and_new_versions_read_the_same(version: int) -> None:
-    found = check_jobs(calls.ListJobs().read(answer(version, "jobs")))
+    found = check_jobs(rest_calls.ListJobs().read(answer(version, "jobs")))
     assert (found[1].exit_code, found[1].signal) == (3, None)
     assert (found[2].exit_code, found[2].signal) == (None, 11)
     assert found[12].reason == "Resources"
-    one = calls.ShowJob(1).read(answer(version, "job"))
+    one = rest_calls.ShowJob(1).read(answer(version, "job"))
     assert one == found[1]
-    assert calls.ShowJob(999_999).read(answer(version, "no job")) is None
+    assert rest_calls.ShowJob(999_999).read(answer(version, "no job")) is None
 
 
 def test_the_form_of_v39_which_no_release_at_hand_has() -> None:
-    failed, running, waiting = documents.jobs(document("rest-jobs-39.json"))
+    failed, running, waiting = rest_documents.jobs(document("rest-jobs-39.json"))
     assert (failed.id, failed.states[0], failed.exit_code, failed.signal) == (1, "FAILED", 3, None)
     assert failed.run_id == "abc.0"
     assert failed.ended_at == datetime.fromtimestamp(1794784320, UTC)
@@ -296,89 +296,89 @@ def test_the_form_of_v39_which_no_release_at_hand_has() -> None:
 
 @pytest.mark.parametrize("version", REST)
 def test_what_is_sent_is_answered(version: int) -> None:
-    assert calls.SubmitJob(SENT).read(answer(version, "submit")) >= 13
+    assert rest_calls.SubmitJob(SENT).read(answer(version, "submit")) >= 13
     with pytest.raises(EngineRefused, match="Invalid partition name"):
-        calls.SubmitJob(SENT).read(answer(version, "submit refused"))
+        rest_calls.SubmitJob(SENT).read(answer(version, "submit refused"))
     for question in ("cancel ended", "cancel no job"):
-        calls.CancelJob(1).read(answer(version, question))
+        rest_calls.CancelJob(1).read(answer(version, question))
     for question in ("hold ended", "hold no job"):
-        calls.HoldJob(1, True).read(answer(version, question))
+        rest_calls.HoldJob(1, True).read(answer(version, question))
 
 
 @pytest.mark.parametrize("version", REST)
 def test_a_token_that_is_not_accepted_is_no_refusal_of_the_job(version: int) -> None:
-    for call in (calls.SubmitJob(SENT), calls.ListJobs(), calls.ReadBooks(1)):
+    for call in (rest_calls.SubmitJob(SENT), rest_calls.ListJobs(), rest_calls.ReadAccounting(1)):
         question = {"SubmitJob": "submit", "ListJobs": "jobs", "ReadBooks": "books"}[type(call).__name__]
         with pytest.raises(SiteUnavailable):
             call.read(answer(version, f"{question}, bad token"))
-    if version > documents.PLAIN_NUMBERS_UNTIL:
+    if version > rest_documents.PLAIN_NUMBERS_UNTIL:
         with pytest.raises(SiteUnavailable, match="keyFile or tokenFile"):
-            calls.ListJobs().read(answer(version, "jobs, bad token"))
+            rest_calls.ListJobs().read(answer(version, "jobs, bad token"))
 
 
 @pytest.mark.parametrize("version", REST)
 def test_the_version_of_slurm(version: int) -> None:
     expected = "22.05" if version == 38 else "24.11" if version <= 42 else "26.05"
-    assert calls.Ping().read(answer(version, "ping")).startswith(f"{expected}.")
+    assert rest_calls.Ping().read(answer(version, "ping")).startswith(f"{expected}.")
 
 
 def test_exit_codes_in_both_forms() -> None:
-    assert documents.exit_status(11) == (None, 11)
-    assert documents.exit_status(42 << 8) == (42, None)
+    assert rest_documents.exit_status(11) == (None, 11)
+    assert rest_documents.exit_status(42 << 8) == (42, None)
     new = {"status": ["SIGNALED"], "return_code": {"set": False}, "signal": {"id": {"set": True, "number": 9}}}
-    assert documents.exit_status(new) == (None, 9)
+    assert rest_documents.exit_status(new) == (None, 9)
     new = {"status": ["ERROR"], "return_code": {"set": True, "infinite": False, "number": 42}, "signal": {"id": {}}}
-    assert documents.exit_status(new) == (42, None)
+    assert rest_documents.exit_status(new) == (42, None)
 
 
 @pytest.mark.parametrize("version", REST)
 def test_books_of_old_and_new_versions_read_the_same(version: int) -> None:
-    (row,) = calls.ReadBooks(1).read(answer(version, "books"))
+    (row,) = rest_calls.ReadAccounting(1).read(answer(version, "books"))
     check_books(row)
     # 22.05 says 0 of every exit code: then what slurmctld said counts.
     assert (row.exit_code, row.derived_exit_code) == ((None, 0) if version == 38 else (3, 4))
     assert row.energy_joules == 0
-    assert calls.ReadBooks(999_999).read(answer(version, "no books")) == []
-    assert calls.SearchBooks("games", datetime.now(UTC)).read(answer(version, "search"))
-    if version > documents.PLAIN_NUMBERS_UNTIL:  # the oldest gives everybody's jobs
-        assert calls.SearchBooks("bin", datetime.now(UTC)).read(answer(version, "search nothing")) == []
+    assert rest_calls.ReadAccounting(999_999).read(answer(version, "no books")) == []
+    assert rest_calls.SearchAccounting("games", datetime.now(UTC)).read(answer(version, "search"))
+    if version > rest_documents.PLAIN_NUMBERS_UNTIL:  # the oldest gives everybody's jobs
+        assert rest_calls.SearchAccounting("bin", datetime.now(UTC)).read(answer(version, "search nothing")) == []
 
 
 def test_cpu_seconds_and_energy_in_the_books_are_those_of_the_steps() -> None:
     step = {"time": {"total": {"seconds": 30, "microseconds": 250_000}}, "statistics": {"energy": {"consumed": 180}}}
     nothing = {"total": {"seconds": 0, "microseconds": 0}}
-    (row,) = documents.accounted({"jobs": [{"job_id": 9, "time": nothing, "steps": [step, step]}]})
+    (row,) = rest_documents.accounted({"jobs": [{"job_id": 9, "time": nothing, "steps": [step, step]}]})
     assert (row.cpu_seconds, row.energy_joules, row.steps) == (60.5, 180, 2)
-    (row,) = documents.accounted({"jobs": [{"job_id": 9, "time": {"total": {"seconds": 61}}, "steps": []}]})
+    (row,) = rest_documents.accounted({"jobs": [{"job_id": 9, "time": {"total": {"seconds": 61}}, "steps": []}]})
     assert row.cpu_seconds == 61
 
 
 @pytest.mark.parametrize("version", REST)
 def test_nodes_and_partitions_of_old_and_new_versions_read_the_same(version: int) -> None:
-    nodes = calls.ListNodes().read(answer(version, "nodes"))
-    partitions = calls.ListPartitions().read(answer(version, "partitions"))
+    nodes = rest_calls.ListNodes().read(answer(version, "nodes"))
+    partitions = rest_calls.ListPartitions().read(answer(version, "partitions"))
     check_site(nodes, partitions, default=version in (38, 45))  # the versions between do not tell
 
 
 def test_errors_are_read_whatever_the_status() -> None:
     old = {"errors": [{"error_number": 2017, "error": "Invalid job id specified"}]}
     new = {"errors": [{"description": "Nothing found", "error_number": 2017, "error": "Invalid job id specified"}]}
-    assert documents.errors(old)[0][0] == documents.errors(new)[0][0] == documents.NO_SUCH_JOB
+    assert rest_documents.errors(old)[0][0] == rest_documents.errors(new)[0][0] == rest_documents.NO_SUCH_JOB
 
 
 def test_the_newest_version_that_is_known_is_used() -> None:
     paths = {f"/slurm/v0.0.{n}/jobs": {} for n in (38, 39, 40, 99)} | {"/slurmdb/v0.0.39/jobs": {}}
-    assert documents.versions({"paths": paths}) == [40, 39, 38]
+    assert rest_documents.versions({"paths": paths}) == [40, 39, 38]
     newest = {f"/slurm/v0.0.{n}/jobs/": {} for n in range(42, 46)}
-    assert documents.versions({"paths": newest})[0] == 45, "Slurm 26.05"
-    assert documents.versions({"paths": paths}, "slurmdb") == [39]
-    assert documents.versions({}) == []
+    assert rest_documents.versions({"paths": newest})[0] == 45, "Slurm 26.05"
+    assert rest_documents.versions({"paths": paths}, "slurmdb") == [39]
+    assert rest_documents.versions({}) == []
 
 
 def test_an_empty_answer_does_not_mean_that_there_are_no_nodes() -> None:
-    assert commands.ListNodes().read(commands.Done(1, "No nodes in the system\n")) == []
-    assert calls.ListNodes().read(calls.Reply(200, {"nodes": []})) == []
+    assert commands.ScontrolShowNodes().read(commands.Done(1, "No nodes in the system\n")) == []
+    assert rest_calls.ListNodes().read(rest_calls.Reply(200, {"nodes": []})) == []
     with pytest.raises(SiteUnavailable):
-        commands.ListNodes().read(commands.Done(0, ""))
+        commands.ScontrolShowNodes().read(commands.Done(0, ""))
     with pytest.raises(SiteUnavailable):
-        calls.ListNodes().read(calls.Reply(200, {}))
+        rest_calls.ListNodes().read(rest_calls.Reply(200, {}))

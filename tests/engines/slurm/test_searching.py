@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from isthmus.engines.slurm.accounting.searching import CLOCKS_DIFFER, AccountingSearch, Sought
+from isthmus.engines.slurm.accounting.lookup import CLOCKS_DIFFER, AccountingSearch, Sought
 from isthmus.engines.slurm.facts import Accounted
 from isthmus.errors import SiteUnavailable
 

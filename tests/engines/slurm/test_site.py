@@ -14,13 +14,13 @@ import pytest
 
 from isthmus.engines.base import EndReason, Run, RunState, Stream
 from isthmus.engines.slurm.batch import submissions
-from isthmus.engines.slurm.cluster.partitions import Access, choose
+from isthmus.engines.slurm.cluster.partitions import Submitter, choose
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
-from isthmus.engines.slurm.observing.watching import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
+from isthmus.engines.slurm.observing.snapshots import LONGEST_PAUSE, SHARE_WHILE_WAITING, pause
 from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
-from isthmus.engines.slurm.transports import documents, tokens
+from isthmus.engines.slurm.transports import rest_documents, tokens
 from isthmus.engines.slurm.transports.base import Budget, failure
 from isthmus.engines.slurm.transports.command_line import account
 from isthmus.engines.slurm.transports.tokens import Tokens
@@ -400,7 +400,7 @@ def test_submissions_by_version(version: int) -> None:
         run_of("x", memory_bytes=2**30, time_limit=600.0), user="ada", script="S", folder="/f/r",
         options=SlurmOptions(partition="p"), gres=("gpu:a100:2",), environment={"PATH": "/bin"}, partitions=("p",),
     )  # fmt: skip
-    body: dict[str, Any] = documents.submission(made, version)
+    body: dict[str, Any] = rest_documents.submission(made, version)
     job = body["job"]
     assert (body.get("script") or job.get("script")) == "S"
     assert ("script" in job) == (version > 40)
@@ -426,7 +426,7 @@ NODES = (
 
 def test_partitions_are_chosen_by_limits_access_and_devices() -> None:
     assert choose(run_of("x"), PARTITIONS, NODES) == (), "Slurm's own default will do"
-    assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, access=Access("mine")) == ("long",)
+    assert choose(run_of("x", time_limit=3600.0), PARTITIONS, NODES, access=Submitter("mine")) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, gres=("board:akida:1",)) == ("boards",)
     assert choose(run_of("x", options=(SlurmOptions(partition="long"),)), PARTITIONS, NODES) == ("long",)
     assert choose(run_of("x"), PARTITIONS, NODES, allowed=("long", "short")) == ("long",)
@@ -453,15 +453,15 @@ def test_partitions_are_for_those_who_may_use_them() -> None:
     )
     two = run_of("x", nodes=2, tasks=2)
     for access, reason in (
-        (Access(groups=frozenset({"users"})), "for members of staff"),
-        (Access(qos="normal"), "QOS normal may not"),
-        (Access(account="guests"), "account guests may not"),
+        (Submitter(groups=frozenset({"users"})), "for members of staff"),
+        (Submitter(qos="normal"), "QOS normal may not"),
+        (Submitter(account="guests"), "account guests may not"),
     ):
         with pytest.raises(EngineRefused, match=reason):
             choose(two, (partition,), (), allowed=("p",), access=access)
     with pytest.raises(EngineRefused, match="must have 2 nodes"):
         choose(run_of("x"), (partition,), (), allowed=("p",))
-    good = Access(groups=frozenset({"users", "staff"}), qos="high", account="mine")
+    good = Submitter(groups=frozenset({"users", "staff"}), qos="high", account="mine")
     assert choose(two, (partition,), (), allowed=("p",), access=good) == ("p",)
     assert choose(two, (partition,), (), allowed=("p",)) == ("p",), "what is not known is left to Slurm"
 

@@ -14,7 +14,7 @@ from isthmus.engines.slurm.cluster.partitions import choose
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmPartition
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
-from isthmus.engines.slurm.transports import documents
+from isthmus.engines.slurm.transports import rest_documents
 from isthmus.errors import EngineRefused
 from isthmus.formats.sbatch import merged, read_batch
 from isthmus.lab.slurm.cluster import SlurmLab
@@ -31,7 +31,7 @@ from .conftest import MakeEngine
 
 real = pytest.mark.real
 pytestmark = pytest.mark.anyio
-VERSIONS = range(documents.OLDEST, documents.NEWEST + 1)
+VERSIONS = range(rest_documents.OLDEST, rest_documents.NEWEST + 1)
 
 
 def run_with(lines: str) -> Run:
@@ -93,10 +93,10 @@ def test_a_range_of_nodes_that_excludes_nothing_is_not_named() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_documents_of_every_version(version: int) -> None:
     def job(lines: str) -> Any:
-        return documents.submission(submission(lines), version)["job"]
+        return rest_documents.submission(submission(lines), version)["job"]
 
     def number(value: int) -> Any:
-        plain = version <= documents.PLAIN_NUMBERS_UNTIL
+        plain = version <= rest_documents.PLAIN_NUMBERS_UNTIL
         return value if plain else {"set": True, "infinite": False, "number": value}
 
     spread = job("-n 4 --mem-per-cpu=400M")

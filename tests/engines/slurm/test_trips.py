@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.slurm.files import records
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.files.shared import SharedFiles
 from isthmus.engines.slurm.files.trips import Trips
 from isthmus.errors import SiteUnavailable
@@ -91,24 +91,24 @@ async def test_closing_lets_go_of_those_who_wait(threads: ThreadPoolExecutor) ->
 
 
 def test_of_a_record_the_last_whole_line_counts() -> None:
-    first, second = Record("r", "me", 1.0), Record("r", "me", 1.0, job=7)
+    first, second = RunRecord("r", "me", 1.0), RunRecord("r", "me", 1.0, job=7)
     whole = records.dump(first) + b"\n" + records.dump(second)
     assert records.load("r", whole) == second
     for cut in range(1, len(records.dump(second))):
         assert records.load("r", whole[:-cut]) == first, "a line that a crash cut off says nothing"
-    assert records.load("r", b"") == Record("r")
+    assert records.load("r", b"") == RunRecord("r")
 
 
 async def test_a_record_that_is_gone_is_not_made_again_by_a_change(tmp_path: Path) -> None:
     files = SharedFiles(str(tmp_path))
     await files.open()
     try:
-        assert await files.create_record("r", records.dump(Record("r", "me")))
-        await files.write_record("r", records.dump(Record("r", "me", job=7)))
+        assert await files.create_record("r", records.dump(RunRecord("r", "me")))
+        await files.write_record("r", records.dump(RunRecord("r", "me", job=7)))
         assert records.load("r", await files.read_record("r") or b"").job == 7
         await files.drop_record("r")
         with pytest.raises(SiteUnavailable):
-            await files.write_record("r", records.dump(Record("r", "me", job=8)))
+            await files.write_record("r", records.dump(RunRecord("r", "me", job=8)))
         assert await files.list_records() == (set(), set())
     finally:
         await files.close()

@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import SiteFacts, SlurmJob
-from isthmus.engines.slurm.transports.ways import BestWays
+from isthmus.engines.slurm.transports.routing import BestWays
 from isthmus.errors import Misconfigured, SiteUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +107,7 @@ async def test_when_nobody_answers_it_is_said() -> None:
 
 
 async def test_one_that_does_not_work_is_left_out_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.engines.slurm.transports import ways as module
+    from isthmus.engines.slurm.transports import routing as module
 
     rest, command = Way("REST", well=False), Way("Command")
     ways = await both(rest, command)

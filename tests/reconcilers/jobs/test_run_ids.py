@@ -24,7 +24,7 @@ from isthmus.runtime.informers import Informer
 from isthmus.server.drivers import Drivers
 from isthmus.server.logs import EngineLogs
 from isthmus.store.base import Key, Record, Store
-from isthmus.telemetry.collecting import Telemetry
+from isthmus.telemetry.updating import Telemetry
 from isthmus.testing.fake_engine import FakeEngine, FakeMachine, Outcome
 
 OLD, NEW = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"

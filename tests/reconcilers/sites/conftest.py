@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from isthmus.lab.kubernetes import manifests
-from isthmus.lab.kubernetes.asking import Asker
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
+from isthmus.lab.kubernetes.lab_client import LabClient
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.testing.kubernetes import running_api_server
@@ -16,11 +16,11 @@ from isthmus.testing.slurm import running_slurm
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[ControlPlane]:
+def cluster() -> Iterator[LabControlPlane]:
     """No node runs anything here. Isthmus has the rights that the documentation asks for, and no more."""
     with running_api_server() as control:
         control.start_controllers(grace_seconds=20)  # a busy machine may keep heartbeats waiting
-        asker = Asker(control.url, control.place.keys)
+        asker = LabClient(control.url, control.place.keys)
         for obj in manifests.node_grants():
             namespace = obj["metadata"].get("namespace", "")
             asker.create(manifests.PATHS[obj["kind"]].format(namespace=namespace), obj)
@@ -29,8 +29,8 @@ def cluster() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def asker(cluster: ControlPlane) -> Asker:
-    return Asker(cluster.url, cluster.place.keys)
+def asker(cluster: LabControlPlane) -> LabClient:
+    return LabClient(cluster.url, cluster.place.keys)
 
 
 @pytest.fixture(scope="module")

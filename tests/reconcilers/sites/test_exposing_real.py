@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.lab.kubernetes.asking import Asker
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
+from isthmus.lab.kubernetes.lab_client import LabClient
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import NodeSpec
 from isthmus.lab.slurm.registering import manifests
@@ -34,13 +34,15 @@ def register(server: ServerProcess, slurm: SlurmLab, kubeconfig: Path, name: str
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmLab, cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(
+    slurm: SlurmLab, cluster: LabControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
     with running_server(tmp_path_factory.mktemp("server") / "data") as running:
         register(running, slurm, cluster.place.site_kubeconfig)
         yield running
 
 
-def ours(asker: Asker) -> dict[str, Object]:
+def ours(asker: LabClient) -> dict[str, Object]:
     found = asker.ask(f"{NODES}?labelSelector=app.kubernetes.io%2Fmanaged-by%3Disthmus")["items"]
     return {node["metadata"]["name"]: node for node in found}
 
@@ -67,7 +69,7 @@ def wait(what: str, found: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def shown(server: ServerProcess, slurm: SlurmLab, asker: Asker) -> list[str]:
+def shown(server: ServerProcess, slurm: SlurmLab, asker: LabClient) -> list[str]:
     """The four nodes, shown and in order."""
     names = [slurm.place.node_name(index) for index in range(1, 5)]
     wait("all nodes Ready", lambda: sorted(n for n, o in ours(asker).items() if ready(o) == "True") == names)
@@ -76,7 +78,7 @@ def shown(server: ServerProcess, slurm: SlurmLab, asker: Asker) -> list[str]:
 
 
 def test_they_are_shown_with_what_they_have(
-    shown: list[str], asker: Asker, server: ServerProcess, cluster: ControlPlane, tmp_path: Path
+    shown: list[str], asker: LabClient, server: ServerProcess, cluster: LabControlPlane, tmp_path: Path
 ) -> None:
     board, gpu, plain, _ = (ours(asker)[name] for name in shown)
     assert board["status"]["capacity"] == {"cpu": "2", "memory": "1000Mi", "pods": "0", "isthmus.dev/akida": "1"}
@@ -101,7 +103,7 @@ def test_they_are_shown_with_what_they_have(
     wait("a heartbeat of every node", renewed)
 
 
-def test_drained_is_unschedulable_and_down_is_not_ready(shown: list[str], slurm: SlurmLab, asker: Asker) -> None:
+def test_drained_is_unschedulable_and_down_is_not_ready(shown: list[str], slurm: SlurmLab, asker: LabClient) -> None:
     slurm.call("scontrol", "update", f"nodename={shown[2]}", "state=drain", "reason=test")
     slurm.call("scontrol", "update", f"nodename={shown[3]}", "state=down", "reason=test")
     wait("drained", lambda: ours(asker)[shown[2]]["spec"].get("unschedulable"))
@@ -118,7 +120,7 @@ def test_drained_is_unschedulable_and_down_is_not_ready(shown: list[str], slurm:
     assert ("isthmus.dev/slurm", "NoExecute") in taints(ours(asker)[shown[3]])
 
 
-def test_one_that_joins_and_leaves(shown: list[str], slurm: SlurmLab, asker: Asker) -> None:
+def test_one_that_joins_and_leaves(shown: list[str], slurm: SlurmLab, asker: LabClient) -> None:
     name = slurm.place.node_name(5)
     slurm.add(NodeSpec(name, gres=("gpu:a100:1",)))
     wait("the new node", lambda: name in ours(asker))
@@ -129,7 +131,7 @@ def test_one_that_joins_and_leaves(shown: list[str], slurm: SlurmLab, asker: Ask
 
 
 def test_a_foreign_node_of_the_same_name_is_not_touched(
-    shown: list[str], slurm: SlurmLab, asker: Asker, server: ServerProcess
+    shown: list[str], slurm: SlurmLab, asker: LabClient, server: ServerProcess
 ) -> None:
     name = slurm.place.node_name(6)
     asker.ask(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"whose": "theirs"}}})
@@ -151,7 +153,7 @@ def test_a_foreign_node_of_the_same_name_is_not_touched(
     asker.ask(f"{NODES}/{name}", method="DELETE")
 
 
-def test_slurm_that_does_not_answer(shown: list[str], slurm: SlurmLab, asker: Asker, server: ServerProcess) -> None:
+def test_slurm_that_does_not_answer(shown: list[str], slurm: SlurmLab, asker: LabClient, server: ServerProcess) -> None:
     slurm.stop_controller()
     try:
         wait("the condition", lambda: condition(server).get("status") == "Unknown")
@@ -163,7 +165,7 @@ def test_slurm_that_does_not_answer(shown: list[str], slurm: SlurmLab, asker: As
     assert [c["type"] for c in ours(asker)[shown[0]]["status"]["conditions"]] == ["Ready"]
 
 
-def test_killed_and_started_again(shown: list[str], asker: Asker, server: ServerProcess) -> None:
+def test_killed_and_started_again(shown: list[str], asker: LabClient, server: ServerProcess) -> None:
     uids = {name: node["metadata"]["uid"] for name, node in ours(asker).items()}
     server.kill()
     asker.ask(f"{NODES}/{shown[0]}", method="DELETE")
@@ -174,7 +176,7 @@ def test_killed_and_started_again(shown: list[str], asker: Asker, server: Server
     wait("all nodes Ready", lambda: sorted(n for n, o in ours(asker).items() if ready(o) == "True") == shown)
 
 
-def test_no_pod_gets_there(shown: list[str], asker: Asker) -> None:
+def test_no_pod_gets_there(shown: list[str], asker: LabClient) -> None:
     """Not by chance, not by a DaemonSet, and not by tolerating everything. A foreign node shows that they would run."""
     place = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}}
     asker.ask(NODES, place | {"status": {
@@ -230,7 +232,7 @@ def daemon(name: str, spec: Object) -> Object:
 
 
 def test_a_cluster_that_does_not_answer(
-    shown: list[str], server: ServerProcess, slurm: SlurmLab, cluster: ControlPlane, asker: Asker, tmp_path: Path
+    shown: list[str], server: ServerProcess, slurm: SlurmLab, cluster: LabControlPlane, asker: LabClient, tmp_path: Path
 ) -> None:
     away = tmp_path / "away.kubeconfig"
     cluster.authority.kubeconfig(away, f"https://127.0.0.1:{cluster.place.port(6)}", "isthmus", "isthmus")
@@ -253,7 +255,7 @@ def test_a_cluster_that_does_not_answer(
     assert sorted(ours(asker)) == shown
 
 
-def test_off_and_on_and_gone(shown: list[str], server: ServerProcess, asker: Asker) -> None:
+def test_off_and_on_and_gone(shown: list[str], server: ServerProcess, asker: LabClient) -> None:
     server.request(f"{SITES}/lab", {"spec": {"exposeNodes": False}}, method="PATCH")
     wait("the end of all", lambda: not ours(asker))
     wait("no condition", lambda: not condition(server))

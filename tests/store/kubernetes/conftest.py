@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 from isthmus.kubernetes import kubeconfigs
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.server.installing import install
 from isthmus.server.manifests import rights
+from isthmus.testing.faulty_lines import FaultyLine
 from isthmus.testing.kubernetes_store import calling, emptied
-from isthmus.testing.lines import Line
 
 
 @pytest.fixture
-def admin(kubernetes_api: ControlPlane) -> Path:
+def admin(kubernetes_api: LabControlPlane) -> Path:
     """A kubeconfig that may do everything, on a home without objects."""
     asyncio.run(emptied(kubernetes_api.kubeconfig))
     return kubernetes_api.kubeconfig
@@ -43,8 +43,8 @@ async def _token(admin: Path) -> str:
 
 
 @pytest.fixture
-async def line(kubernetes_api: ControlPlane, tmp_path: Path) -> AsyncIterator[tuple[Line, str]]:
+async def line(kubernetes_api: LabControlPlane, tmp_path: Path) -> AsyncIterator[tuple[FaultyLine, str]]:
     """A line, and the location of the store at its end."""
     await emptied(kubernetes_api.kubeconfig)
-    async with Line(kubernetes_api.url) as made:
+    async with FaultyLine(kubernetes_api.url) as made:
         yield made, f"kubernetes:{made.kubeconfig(kubernetes_api.kubeconfig, tmp_path / 'line.kubeconfig')}"

@@ -13,15 +13,15 @@ import pytest
 
 from isthmus._kit.clock import utcnow
 from isthmus.errors import Conflict, Expired, NotFound, StoreUnavailable
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.resources.kinds import JOB, LEASE
 from isthmus.runtime import leading
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Part, Query, Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
+from isthmus.testing.faulty_lines import FaultyLine
 from isthmus.testing.kubernetes_store import calling, define
-from isthmus.testing.lines import Line
 from isthmus.testing.store_watches import take, told
 from isthmus.testing.stores import changed, job, job_key, spec, status
 
@@ -36,7 +36,7 @@ async def until(holds: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_watch_that_is_cut_goes_on_where_it_was(line: tuple[Line, str]) -> None:
+async def test_a_watch_that_is_cut_goes_on_where_it_was(line: tuple[FaultyLine, str]) -> None:
     wire, location = line
     store = await open_store(location)
     other = await open_store(location)
@@ -62,7 +62,7 @@ async def _persist(store: Store, name: str) -> None:
             return
 
 
-async def test_a_silent_watch_is_taken_for_dead(line: tuple[Line, str], kubernetes_api: ControlPlane) -> None:
+async def test_a_silent_watch_is_taken_for_dead(line: tuple[FaultyLine, str], kubernetes_api: LabControlPlane) -> None:
     wire, location = line
     store = await open_store(location, StoreSettings(silence=1.0, answer_wait=1.0))
     direct = await open_store(f"kubernetes:{kubernetes_api.kubeconfig}")
@@ -79,7 +79,7 @@ async def test_a_silent_watch_is_taken_for_dead(line: tuple[Line, str], kubernet
     await direct.close()
 
 
-async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line: tuple[Line, str]) -> None:
+async def test_changes_that_the_server_forgot(kubernetes_api: LabControlPlane, line: tuple[FaultyLine, str]) -> None:
     """410: watchers are told to list again, and an informer ends up with the truth."""
     wire, location = line
     store = await open_store(location, StoreSettings(answer_wait=2.0))
@@ -107,7 +107,7 @@ async def test_changes_that_the_server_forgot(kubernetes_api: ControlPlane, line
     await direct.close()
 
 
-async def test_the_server_restarts_under_load(kubernetes_api: ControlPlane, admin_location: str) -> None:
+async def test_the_server_restarts_under_load(kubernetes_api: LabControlPlane, admin_location: str) -> None:
     """Every write that was acknowledged is there, none twice, and a watcher saw each."""
     store = await open_store(admin_location)
     informer = Informer(store, JOB)

@@ -10,17 +10,17 @@ import pytest
 
 from isthmus.kubernetes.answers import STORE
 from isthmus.kubernetes.client import KubernetesClient
-from isthmus.kubernetes.kubeconfigs import Access
+from isthmus.kubernetes.kubeconfigs import ClusterAccess
 from isthmus.resources.kinds import JOB
+from isthmus.store.hub import Hub
 from isthmus.store.kubernetes.reflecting import Reflector
 from isthmus.store.settings import StoreSettings
-from isthmus.store.watching import Hub
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_cluster_that_was_set_back_is_listed_anew() -> None:
-    api = KubernetesClient(Access("http://server", ssl.create_default_context()), meanings=STORE)
+    api = KubernetesClient(ClusterAccess("http://server", ssl.create_default_context()), meanings=STORE)
     await api.close()
     versions = iter(("12", "5"))
     answer = {"metadata": {}}

@@ -42,15 +42,15 @@ from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
-from .following import Follower
 from .isolation import OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
 from .observing import free_work, is_over, look, look_and_settle, process_of, settle
 from .processes import open_pidfd
 from .reading import LocalReader
+from .run_following import RunFollower
 from .settings import LocalSettings
-from .staging import Contents, Staging, clear_abandoned
+from .staging import Contents, StagedFolder, clear_abandoned
 
 # A name that is too long, or not for this file system: trying again would not help.
 _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
@@ -80,7 +80,7 @@ class LocalEngine:
         )
         self.tasks = SupervisedTasks(failed=count_task_failure)
         self._reader = LocalReader(self._layout, self.tasks)
-        self._follower = Follower(self._layout, self._reader.wake)
+        self._follower = RunFollower(self._layout, self._reader.wake)
         self._keeper: Keeper | None = None
 
     async def open(self) -> None:
@@ -247,7 +247,7 @@ class LocalEngine:
         sandbox = self._current_sandbox()
         self._check_isolation(run, sandbox, self._sandboxes.known[1])
         open_path = self._superuser and sandbox is None
-        staging = Staging(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
+        staging = StagedFolder(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
         folder = self._layout.run(run.id)
         with staging:
             staging.bring(files)

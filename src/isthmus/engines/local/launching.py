@@ -20,7 +20,7 @@ from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
 
 from .devices import Grant
-from .isolation import JOB_HOME, LAUNCH_HOME, Identity, Sandbox
+from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
 from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
@@ -44,7 +44,7 @@ def check_words(run: Run) -> None:
 
 
 def environment(
-    run: Run, identity: Identity, grant: Grant, *, path: str, home: str, tmp: str, node: str
+    run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str, node: str
 ) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
 
@@ -114,7 +114,7 @@ def program(run: Run, script: str) -> list[str]:
 def make_spec(
     run: Run,
     folder: RunFolder,
-    identity: Identity,
+    identity: AccountIdentity,
     grant: Grant,
     sandbox: Sandbox | None,
     *,
@@ -168,7 +168,7 @@ def _memory_limit(run: Run, memory_bytes: int) -> str:
     return f"{limit}, the limit of a job that asks for none: set resources.memory (--memory)"
 
 
-def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, Any] | None:
+def _metering(grant: Grant, identity: AccountIdentity | None, path: str) -> dict[str, Any] | None:
     """What reads meters beside the run, as the job's own user."""
     if not grant.metering:
         return None
@@ -181,7 +181,7 @@ def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, A
     }
 
 
-def _numbers(identity: Identity) -> dict[str, Any]:
+def _numbers(identity: AccountIdentity) -> dict[str, Any]:
     return {"uid": identity.uid, "gid": identity.gid, "groups": list(identity.groups)}
 
 

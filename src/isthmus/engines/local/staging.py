@@ -24,7 +24,7 @@ from isthmus.engines.collecting import remove_tree
 from isthmus.errors import EngineRefused
 from isthmus.resources.trees import TreeFile, check_link, check_path
 
-from .isolation import Identity
+from .isolation import AccountIdentity
 from .layout import Layout, RunFolder, reserve_record, try_lock
 
 _FICLONE = 0x40049409
@@ -46,10 +46,12 @@ class Contents:
     """Whether what has such a name already stays before the output."""
 
 
-class Staging:
+class StagedFolder:
     """One folder being prepared."""
 
-    def __init__(self, layout: Layout, run_id: str, identity: Identity, *, superuser: bool, open_path: bool) -> None:
+    def __init__(
+        self, layout: Layout, run_id: str, identity: AccountIdentity, *, superuser: bool, open_path: bool
+    ) -> None:
         self._layout = layout
         self._final = layout.run(run_id)
         self._path = layout.staging / f"{run_id}-{secrets.token_hex(6)}"
@@ -59,7 +61,7 @@ class Staging:
         self._mode = 0o711 if open_path else 0o700
         self._lock: int | None = None
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> StagedFolder:
         self._path.mkdir(mode=0o700)
         self._lock = try_lock(self._path / "lock")
         return self

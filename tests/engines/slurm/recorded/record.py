@@ -20,7 +20,7 @@ from typing import Any
 
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.settings import RestSettings
-from isthmus.engines.slurm.transports import calls, commands, documents
+from isthmus.engines.slurm.transports import commands, rest_calls, rest_documents
 from isthmus.engines.slurm.transports.base import Budget
 from isthmus.engines.slurm.transports.rest import Rest
 from isthmus.lab import processes
@@ -59,9 +59,9 @@ async def record(lab: SlurmLab) -> None:
     rest = Rest(RestSettings(url=lab.place.rest_url, key_file=lab.place.jwt_key), 30, Budget(1000, 1000))
     await rest.open()
     opened = await rest._exchange("GET", "/openapi/v3", None, "root")
-    for version in documents.versions(opened.body):
+    for version in rest_documents.versions(opened.body):
         rest._version = version
-        rest._books_version = version if version in documents.versions(opened.body, "slurmdb") else None
+        rest._books_version = version if version in rest_documents.versions(opened.body, "slurmdb") else None
         if not (HERE / f"rest-{version}.json").exists():  # of the oldest Slurm that has it; remove it to record it anew
             write(lab, f"rest-{version}.json", await answers(rest, work))
     await rest.close()
@@ -128,35 +128,35 @@ async def answers(rest: Rest, work: Path) -> dict[str, Any]:
     wanted = Submission("no", "no", USER, "#!/bin/sh\n", str(work), "/dev/null", {"PATH": "/bin"})
     held = Submission("ok", "isthmus:abcdefgh.9", USER, "#!/bin/sh\n", str(work), "/dev/null", {"PATH": "/bin"})
     since = datetime.now(UTC) - timedelta(hours=1)
-    questions: dict[str, calls.Call[Any]] = {
-        "ping": calls.Ping(),
-        "jobs": calls.ListJobs(),
-        "job": calls.ShowJob(1),
-        "no job": calls.ShowJob(999_999),
-        "nodes": calls.ListNodes(),
-        "partitions": calls.ListPartitions(),
-        "submit": calls.SubmitJob(replace(held, dependency="afterok:5", partitions=("all",))),
-        "submit refused": calls.SubmitJob(replace(wanted, partitions=("nope",))),
-        "cancel ended": calls.CancelJob(1),
-        "cancel no job": calls.CancelJob(999_999),
-        "hold ended": calls.HoldJob(1, True),
-        "hold no job": calls.HoldJob(999_999, True),
-        "books": calls.ReadBooks(1),
-        "no books": calls.ReadBooks(999_999),
-        "search": calls.SearchBooks(USER, since),
-        "search nothing": calls.SearchBooks("bin", since),
+    questions: dict[str, rest_calls.RestCall[Any]] = {
+        "ping": rest_calls.Ping(),
+        "jobs": rest_calls.ListJobs(),
+        "job": rest_calls.ShowJob(1),
+        "no job": rest_calls.ShowJob(999_999),
+        "nodes": rest_calls.ListNodes(),
+        "partitions": rest_calls.ListPartitions(),
+        "submit": rest_calls.SubmitJob(replace(held, dependency="afterok:5", partitions=("all",))),
+        "submit refused": rest_calls.SubmitJob(replace(wanted, partitions=("nope",))),
+        "cancel ended": rest_calls.CancelJob(1),
+        "cancel no job": rest_calls.CancelJob(999_999),
+        "hold ended": rest_calls.HoldJob(1, True),
+        "hold no job": rest_calls.HoldJob(999_999, True),
+        "books": rest_calls.ReadAccounting(1),
+        "no books": rest_calls.ReadAccounting(999_999),
+        "search": rest_calls.SearchAccounting(USER, since),
+        "search nothing": rest_calls.SearchAccounting("bin", since),
     }
     found = {}
     for name, question in questions.items():
         reply = await rest._reply(question, USER if question.method != "GET" else None)
         found[name] = {"status": reply.status, "body": cut(name, dict(reply.body))}
         if name == "submit":
-            await rest._reply(calls.CancelJob(calls.SubmitJob(held).read(reply)), USER)
+            await rest._reply(rest_calls.CancelJob(rest_calls.SubmitJob(held).read(reply)), USER)
     rest._tokens._made[USER] = (datetime.now(UTC).timestamp() + 1000, "not.a.token")
     for name, question in (
-        ("jobs", calls.ListJobs()),
-        ("submit", calls.SubmitJob(held)),
-        ("books", calls.ReadBooks(1)),
+        ("jobs", rest_calls.ListJobs()),
+        ("submit", rest_calls.SubmitJob(held)),
+        ("books", rest_calls.ReadAccounting(1)),
     ):
         refused = await rest._reply(question, USER)
         found[f"{name}, bad token"] = {"status": refused.status, "body": cut(name, dict(refused.body))}
@@ -194,11 +194,11 @@ def said(lab: SlurmLab) -> dict[str, str]:
     """What the commands write."""
     since = datetime.now(UTC) - timedelta(hours=1)
     questions: dict[str, Sequence[str]] = {
-        "squeue": commands.ListJobs(FENCE).words,
-        "job": commands.ShowJob(1).words,
-        "nodes": commands.ListNodes().words,
-        "partitions": commands.ListPartitions().words,
-        "sacct": commands.ReadBooks([1, 2, 3, 4], since, ";").words,
+        "squeue": commands.Squeue(FENCE).words,
+        "job": commands.ScontrolShowJob(1).words,
+        "nodes": commands.ScontrolShowNodes().words,
+        "partitions": commands.ScontrolShowPartitions().words,
+        "sacct": commands.Sacct([1, 2, 3, 4], since, ";").words,
     }
     env = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
     return {name: processes.call(lab.place, *words, more=env).stdout for name, words in questions.items()}

@@ -19,7 +19,7 @@ from isthmus.engines.base import Observation
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import RunFiles
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing import observations
 from isthmus.engines.slurm.observing.observations import Evidence
 from isthmus.errors import IsthmusError
@@ -44,7 +44,7 @@ class Late:
     until: float
 
 
-class LateBooks:
+class LateAccounting:
     """Asks the books again."""
 
     def __init__(self, ask: Ask, files: RunFiles, share: Share) -> None:
@@ -68,7 +68,7 @@ class LateBooks:
         """Whether what is said of a run may still change."""
         return run_id in self._late
 
-    async def run(self, corrected: Callable[[Record], None]) -> None:
+    async def run(self, corrected: Callable[[RunRecord], None]) -> None:
         """Ask until cancelled; `corrected` is given each record that changed."""
         while True:
             await self._some.wait()
@@ -86,7 +86,7 @@ class LateBooks:
                 self._some.clear()
 
     async def _correct(
-        self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[Record], None]
+        self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[RunRecord], None]
     ) -> None:
         evidence = replace(late.evidence, books=row)
         if row.energy_joules:
@@ -99,18 +99,15 @@ class LateBooks:
         if await self._settle(run_id, record) and final != late.told:
             corrected(record)
 
-    async def _settle(self, run_id: str, record: Record) -> bool:
+    async def _settle(self, run_id: str, record: RunRecord) -> bool:
         """Nothing more is awaited: write it down for good. Whether that is so, and anybody still wants it."""
         try:
-            await self._files.finish_record(run_id, records.dump(record))
-            if run_id not in self._late:  # forgotten meanwhile: it must not come back
-                await self._files.drop_record(run_id)
-                return False
-        except IsthmusError as error:  # it is asked for again
-            log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+            written = await self._files.finish_record(run_id, records.dump(record))
+        except IsthmusError as error:  # it is asked for again, or was forgotten meanwhile
+            if run_id in self._late:
+                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
             return False
-        self.drop(run_id)
-        return True
+        return self._late.pop(run_id, None) is not None and written
 
 
 def _with_energy(final: Observation, told: Observation) -> Observation:

@@ -19,7 +19,7 @@ TRANSPORTS = {"Command": "command line on this machine", "SSH": "command line ov
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterFacts:
     """What Slurm said."""
 
     now: datetime
@@ -31,7 +31,7 @@ class Seen:
     """Device classes and what Slurm calls them."""
 
 
-def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
+def inventory(seen: ClusterFacts, *, transport: str, budget: str) -> Inventory:
     """What the cluster offers. Nodes that are down or drained are shown, and do not count."""
     usable = [node for node in seen.nodes if node.usable]
     devices = {name: sum(has(node, gres) for node in usable) for name, gres in seen.gres.items()}
@@ -61,13 +61,13 @@ def inventory(seen: Seen, *, transport: str, budget: str) -> Inventory:
     )
 
 
-def _taken_by_others(seen: Seen) -> int:
+def _taken_by_others(seen: ClusterFacts) -> int:
     """Cpus that jobs of others run on."""
     running = (job for job in seen.jobs if job.meaning.state is RunState.RUNNING)
     return sum(job.cpus for job in running if job.run_id is None)
 
 
-def _queue(partition: SlurmPartition, seen: Seen, waiting: int, running: int) -> SiteQueue:
+def _queue(partition: SlurmPartition, seen: ClusterFacts, waiting: int, running: int) -> SiteQueue:
     wait = estimate(partition, seen.nodes, seen.jobs, seen.now)
     return SiteQueue(
         name=partition.name,

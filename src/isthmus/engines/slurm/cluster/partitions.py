@@ -14,7 +14,7 @@ from isthmus.resources.engine_options import SlurmOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Submitter:
     """As whom a run is submitted, as far as partitions ask."""
 
     account: str = ""
@@ -31,7 +31,7 @@ def choose(
     *,
     allowed: Sequence[str] = (),
     gres: Sequence[str] = (),
-    access: Access = Access(),  # noqa: B008 - frozen
+    access: Submitter = Submitter(),  # noqa: B008 - frozen
 ) -> tuple[str, ...]:
     """The partitions to name; none at all where Slurm's own default will do. Raises EngineRefused with every reason."""
     options = run.section(SlurmOptions)
@@ -59,7 +59,7 @@ def choose(
 
 
 def unfit(
-    run: Run, partition: SlurmPartition, nodes: Sequence[SlurmNode], *, gres: Sequence[str], access: Access
+    run: Run, partition: SlurmPartition, nodes: Sequence[SlurmNode], *, gres: Sequence[str], access: Submitter
 ) -> str | None:
     """Why a partition can not take the run; None if it can."""
     if partition.state.upper() in ("DRAIN", "INACTIVE"):  # one that is down still takes jobs, and starts them later
@@ -87,7 +87,7 @@ def unfit(
     return None
 
 
-def _barred(partition: SlurmPartition, access: Access) -> str | None:
+def _barred(partition: SlurmPartition, access: Submitter) -> str | None:
     """Why a person may not use a partition."""
     account, qos, groups = access.account, access.qos, access.groups
     if account and partition.allow_accounts is not None and account not in partition.allow_accounts:

@@ -14,9 +14,9 @@
 ```
 
 Records belong to the site's own account. A record is made whole or not at all, and only one of two who make it at the
-same time succeeds: every record begins in `active`, where a name exists once. It moves by appearing in `over` and then
-disappearing from `active`, so whoever is killed in between leaves both; what is in `over` counts, and the other is
-removed when records are next listed.
+same time succeeds: every record begins in `active`, where a name exists once. A change is a line more at its end. It
+moves to `over` by being renamed, so it is in one place at any moment, nobody moves it twice, and one that was forgotten
+does not come back. Whoever writes to it while it moves has lost nothing: of several lines `records.load` makes one.
 
 `launch` is the first file of a run's folder to be removed: without it no program starts, so a job that Slurm begins
 while `begun` is being removed has nothing to run.
@@ -94,12 +94,12 @@ class RunFiles(Protocol):
         """Make a record; False if there is one."""
         ...
 
-    async def write_record(self, run_id: str, content: bytes) -> None:
-        """Change the record of a run that is not over."""
+    async def write_record(self, run_id: str, content: bytes) -> bool:
+        """Change the record of a run that is not over; False if it is over: then nothing is written."""
         ...
 
-    async def finish_record(self, run_id: str, content: bytes) -> None:
-        """The run is over."""
+    async def finish_record(self, run_id: str, content: bytes) -> bool:
+        """The run is over; False if that was written before: then nothing is written."""
         ...
 
     async def drop_record(self, run_id: str) -> None:

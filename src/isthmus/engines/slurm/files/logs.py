@@ -29,7 +29,7 @@ class _Block:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Logs:
+class LogReaders:
     """Reads logs, and wakes those who wait for more."""
 
     def __init__(self, files: RunFiles, seconds: float, tasks: SupervisedTasks) -> None:

@@ -17,7 +17,7 @@ from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """What the driver knows of a run."""
 
     run_id: str
@@ -35,21 +35,21 @@ class Record:
     """We asked Slurm to hold it. One that its owner holds on the cluster is not ours to release."""
     final: Observation | None = None
 
-    def sent(self, job: int) -> Record:
+    def sent(self, job: int) -> RunRecord:
         """Slurm has it."""
         return replace(self, job=job)
 
-    def ended(self, final: Observation) -> Record:
+    def ended(self, final: Observation) -> RunRecord:
         """It is over."""
         return replace(self, final=final)
 
 
-def unsent(record: Record) -> Record:
+def unsent(record: RunRecord) -> RunRecord:
     """Slurm lost it: it is not known to have it any more."""
     return replace(record, job=None)
 
 
-def dump(record: Record) -> bytes:
+def dump(record: RunRecord) -> bytes:
     """As it is kept."""
     plain: dict[str, Any] = {
         "run": record.run_id,
@@ -66,20 +66,24 @@ def dump(record: Record) -> bytes:
     return orjson.dumps(plain)
 
 
-def load(run_id: str, content: bytes) -> Record:
-    """As it was kept: of several lines the last one that is whole, since each says all.
+def load(run_id: str, content: bytes) -> RunRecord:
+    """As it was kept: of several lines the last one that is whole, since each says all that its writer knew.
 
+    A writer that did not know of another one takes nothing back: what was cancelled stays so, and what ended.
     A record that a crash of the file system destroyed is read as that of a run never sent.
     """
-    lines = [line for line in content.splitlines() if line]
-    found = (record for line in reversed(lines) if (record := _load_line(run_id, line)) is not None)
-    return next(found, Record(run_id))
+    lines = [record for line in content.splitlines() if (record := _load_line(run_id, line)) is not None]
+    if not lines:
+        return RunRecord(run_id)
+    cancelled = any(record.cancelled for record in lines)
+    finals = (record.final for record in reversed(lines) if record.final is not None)
+    return replace(lines[-1], cancelled=cancelled, final=next(finals, None))
 
 
-def _load_line(run_id: str, line: bytes) -> Record | None:
+def _load_line(run_id: str, line: bytes) -> RunRecord | None:
     try:
         plain = orjson.loads(line)
-        return Record(
+        return RunRecord(
             run_id=run_id,
             user=str(plain["user"]),
             sent_at=float(plain["sentAt"]),

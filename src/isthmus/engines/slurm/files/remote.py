@@ -168,15 +168,25 @@ class RemoteFiles:
 
         return asyncssh.SFTPFailure
 
-    async def write_record(self, run_id: str, content: bytes) -> None:
+    async def write_record(self, run_id: str, content: bytes) -> bool:
         """Change the record of a run that is not over: a line more. One that is not there is not made again."""
         async with self._ssh.files(self._ssh.service) as sftp:
-            try:
-                path = f"{self._root}/active/{run_id}"
-                async with await step_async(sftp.open, path, self._append(), encoding=None) as file:
-                    await step_async(file.write, b"\n" + content)
-            except self._missing():
-                raise SiteUnavailable(f"The record of run {run_id} is no longer there.") from None
+            return await self._append_line(sftp, run_id, content)
+
+    async def _append_line(self, sftp: Any, run_id: str, content: bytes) -> bool:
+        path = f"{self._root}/active/{run_id}"
+        try:
+            async with await step_async(sftp.open, path, self._append(), encoding=None) as file:
+                await step_async(file.write, b"\n" + content)
+        except self._missing():
+            return await self._not_over(sftp, run_id)
+        return True
+
+    async def _not_over(self, sftp: Any, run_id: str) -> bool:
+        """False: somebody else moved the record. A record that is nowhere says nothing about its run."""
+        if await sftp.exists(f"{self._root}/over/{run_id}"):
+            return False
+        raise SiteUnavailable(f"The record of run {run_id} is no longer in {self._root}.")
 
     def _append(self) -> int:
         from asyncssh import FXF_APPEND, FXF_WRITE
@@ -188,12 +198,16 @@ class RemoteFiles:
 
         return asyncssh.SFTPNoSuchFile
 
-    async def finish_record(self, run_id: str, content: bytes) -> None:
-        """The run is over."""
+    async def finish_record(self, run_id: str, content: bytes) -> bool:
+        """The run is over: the last line, and the record moves."""
         async with self._ssh.files(self._ssh.service) as sftp:
-            new = await self._temporary(sftp, run_id, content)
-            await step_async(sftp.posix_rename, new, f"{self._root}/over/{run_id}")
-            await self._unlink(sftp, f"{self._root}/active/{run_id}")
+            if not await self._append_line(sftp, run_id, content):
+                return False
+            try:
+                await step_async(sftp.posix_rename, f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}")
+            except self._missing():
+                return await self._not_over(sftp, run_id)
+        return True
 
     async def drop_record(self, run_id: str) -> None:
         """Forget the run."""

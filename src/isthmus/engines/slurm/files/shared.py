@@ -174,24 +174,39 @@ class SharedFiles:
             return False
         return True
 
-    async def write_record(self, run_id: str, content: bytes) -> None:
+    async def write_record(self, run_id: str, content: bytes) -> bool:
         """Change the record of a run that is not over: a line more, which costs no new file."""
-        await self._quickly(self._write_record, run_id, content)
+        return await self._quickly(self._write_record, run_id, content)
 
-    def _write_record(self, run_id: str, content: bytes) -> None:
-        fd = os.open(f"{self._root}/active/{run_id}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    def _write_record(self, run_id: str, content: bytes) -> bool:
+        try:
+            fd = os.open(f"{self._root}/active/{run_id}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._not_over(run_id)
         try:
             _write_all(fd, b"\n" + content)
         finally:
             os.close(fd)
+        return True
 
-    async def finish_record(self, run_id: str, content: bytes) -> None:
-        """The run is over."""
-        await self._quickly(self._finish_record, run_id, content)
+    async def finish_record(self, run_id: str, content: bytes) -> bool:
+        """The run is over: the last line, and the record moves."""
+        return await self._quickly(self._finish_record, run_id, content)
 
-    def _finish_record(self, run_id: str, content: bytes) -> None:
-        step(os.replace, self._temporary(run_id, content), f"{self._root}/over/{run_id}")
-        self._unlink(f"{self._root}/active/{run_id}")
+    def _finish_record(self, run_id: str, content: bytes) -> bool:
+        if not self._write_record(run_id, content):
+            return False
+        try:
+            step(os.rename, f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}")
+        except FileNotFoundError:
+            return self._not_over(run_id)
+        return True
+
+    def _not_over(self, run_id: str) -> bool:
+        """False: somebody else moved the record. A record that is nowhere says nothing about its run."""
+        if os.path.exists(f"{self._root}/over/{run_id}"):
+            return False
+        raise SiteUnavailable(f"The record of run {run_id} is no longer in {self._root}.")
 
     async def drop_record(self, run_id: str) -> None:
         """Forget the run."""

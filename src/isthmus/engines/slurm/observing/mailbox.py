@@ -22,8 +22,8 @@ from isthmus.engines.base import RunState
 from isthmus.engines.slurm.files.base import RunFiles
 from isthmus.errors import IsthmusError
 
-from .settling import Known
-from .watching import Picture, Wanted, Watcher
+from .settling import KnownRun
+from .snapshots import JobSnapshot, JobsWanted, JobWatcher
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,9 @@ class Mailbox:
     def __init__(
         self,
         files: RunFiles,
-        watcher: Watcher,
-        active: Mapping[str, Known],
-        digest: Callable[[Picture], Awaitable[None]],
+        watcher: JobWatcher,
+        active: Mapping[str, KnownRun],
+        digest: Callable[[JobSnapshot], Awaitable[None]],
         seconds: float = SECONDS,
     ) -> None:
         self._files, self._watcher, self._active, self._digest = files, watcher, active, digest
@@ -101,7 +101,7 @@ class Mailbox:
                 del self._hints[run_id]
 
 
-def wanted_of(runs: Iterable[Known]) -> Wanted:
+def wanted_of(runs: Iterable[KnownRun]) -> JobsWanted:
     """Which jobs to ask for, for these runs."""
     numbers, users, unsure = list[int](), set[str](), False
     for known in runs:
@@ -110,4 +110,4 @@ def wanted_of(runs: Iterable[Known]) -> Wanted:
             unsure = unsure or (known.unsure and not known.sending)
         else:
             numbers.append(known.record.job)
-    return Wanted(numbers, users.pop() if len(users) == 1 else "", unsure)
+    return JobsWanted(numbers, users.pop() if len(users) == 1 else "", unsure)

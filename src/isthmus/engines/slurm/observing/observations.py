@@ -18,7 +18,7 @@ from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.engines.metering import Power, estimate
 from isthmus.engines.meters import WHOLE_NODE
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.states import meaning, why_waiting
 from isthmus.engines.slurm.transports import parsing
 
@@ -116,7 +116,7 @@ def _cpu(times: list[str]) -> float | None:
 class Evidence:
     """Everything that is known of a run that is over."""
 
-    record: Record
+    record: RunRecord
     job: SlurmJob | None = None
     books: Accounted | None = None
     word: Word | None = None
@@ -130,7 +130,9 @@ class Evidence:
     """Accounts, by name and number, that may be Slurm itself."""
 
 
-def going_on(record: Record, job: SlurmJob, units: Mapping[str, tuple[str, ...]], start: Range | None) -> Observation:
+def going_on(
+    record: RunRecord, job: SlurmJob, units: Mapping[str, tuple[str, ...]], start: Range | None
+) -> Observation:
     """A run that waits or runs."""
     means = job.meaning
     engine_id = str(job.id)
@@ -335,7 +337,7 @@ def _usage_of(evidence: Evidence, started: datetime, ended: datetime | None) -> 
 
 
 def _devices(
-    record: Record, units: Mapping[str, tuple[str, ...]], all_of: Mapping[str, str] | None = None
+    record: RunRecord, units: Mapping[str, tuple[str, ...]], all_of: Mapping[str, str] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """The units by class; with `all_of` a class whose units are not known counts as one."""
     found = {name: units[gres] for name, gres in record.devices.items() if gres in units}

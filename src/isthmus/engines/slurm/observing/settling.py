@@ -20,22 +20,22 @@ from isthmus._kit.tasks import reason
 from isthmus.engines.base import EndReason, Observation, RunState
 from isthmus.engines.metering import Power
 from isthmus.engines.meters import WHOLE_NODE
-from isthmus.engines.slurm.accounting.late import GIVEN_UP_AFTER, LateBooks
-from isthmus.engines.slurm.accounting.searching import CLOCKS_DIFFER, AccountingSearch, Sought
+from isthmus.engines.slurm.accounting.late import GIVEN_UP_AFTER, LateAccounting
+from isthmus.engines.slurm.accounting.lookup import CLOCKS_DIFFER, AccountingSearch, Sought
 from isthmus.engines.slurm.accounting.sharing import Neighbours
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import LogFile, RunFiles
-from isthmus.engines.slurm.files.records import Record
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.states import meaning
 from isthmus.engines.slurm.transports import parsing
-from isthmus.engines.slurm.transports.base import Controller
-from isthmus.errors import IsthmusError
+from isthmus.engines.slurm.transports.base import SlurmTransport
+from isthmus.errors import IsthmusError, SiteUnavailable
 from isthmus.metrics import count_task_failure
 
 from . import observations
 from .observations import Evidence, Word
-from .watching import Picture
+from .snapshots import JobSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,10 @@ Words = tuple[Word | None, int | None]
 
 
 @dataclass(slots=True)
-class Known:
+class KnownRun:
     """A run that is not over, as far as it is known."""
 
-    record: Record
+    record: RunRecord
     job: SlurmJob | None = None
     since: float = 0.0
     """When it was sent, on the monotonic clock: older pictures say nothing about it."""
@@ -75,6 +75,8 @@ class Known:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     start: observations.Range | None = None
     """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while its record is written: lines arrive in the order in which they became true."""
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
         """What a picture shows of it; whether that is news."""
@@ -115,21 +117,21 @@ class Known:
         return seen
 
 
-class Settler:
+class RunSettler:
     """Settles the ends of runs."""
 
     def __init__(
-        self, controller: Controller, files: RunFiles, all_jobs: Callable[[float], Awaitable[Picture]]
+        self, controller: SlurmTransport, files: RunFiles, all_jobs: Callable[[float], Awaitable[JobSnapshot]]
     ) -> None:
         self._controller, self._files, self._all_jobs = controller, files, all_jobs
         self._search = AccountingSearch(lambda users, since: self._controller.search_books(users, since))
-        self._neighbours: tuple[Picture, Neighbours] | None = None
+        self._neighbours: tuple[JobSnapshot, Neighbours] | None = None
         self.facts = SiteFacts()
         self.power: Mapping[str, Power] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self.late = LateBooks(self._books, files, self._share)
+        self.late = LateAccounting(self._books, files, self._share)
 
-    async def settle(self, ended: Sequence[Known], picture: Picture) -> set[str]:
+    async def settle(self, ended: Sequence[KnownRun], picture: JobSnapshot) -> set[str]:
         """Write down the ends of these; those that are settled."""
         if not ended:
             return set()
@@ -159,7 +161,7 @@ class Settler:
             return {}
         return {row.id: row for row in found if _same(row, wanted.get(row.id))}
 
-    async def _words_of(self, known: Known) -> Words | Exception:
+    async def _words_of(self, known: KnownRun) -> Words | Exception:
         """What a run left, or why that cannot be read."""
         async with self._gate:
             try:
@@ -169,9 +171,9 @@ class Settler:
 
     async def _settle_one(
         self,
-        known: Known,
+        known: KnownRun,
         books: Mapping[int, Accounted],
-        picture: Picture,
+        picture: JobSnapshot,
         words: Words | Exception,
     ) -> bool:
         async with self._gate:
@@ -185,7 +187,7 @@ class Settler:
             except Exception as error:  # noqa: BLE001 - of what this job alone left behind: the others are settled
                 return await self._give_up(known, error)
 
-    async def _give_up(self, known: Known, error: Exception) -> bool:
+    async def _give_up(self, known: KnownRun, error: Exception) -> bool:
         """What a run left behind cannot be understood: after a few looks that is how it ended."""
         count_task_failure("slurm-settle")
         log.error("the end of a run cannot be understood", exc_info=error, extra={"run": known.run_id})
@@ -203,9 +205,9 @@ class Settler:
 
     async def _look(
         self,
-        known: Known,
+        known: KnownRun,
         books: Mapping[int, Accounted],
-        picture: Picture,
+        picture: JobSnapshot,
         words: Words,
     ) -> bool:
         job = known.job
@@ -217,8 +219,7 @@ class Settler:
             first = await self._controller.job(begun)
             if first is not None and first.run_id == known.run_id and first.user in ("", known.record.user):
                 known.record, known.job = known.record.sent(begun), first
-                await self._files.write_record(known.run_id, records.dump(known.record))
-                return False
+                return not await self.note(known)
         row = books.get(job.id)
         claimed = await self._claimed(known, job)
         if word is None and begun is not None and await self._still_writes(known):
@@ -241,11 +242,11 @@ class Settler:
         evidence = await self._evidence(known, job, row, picture, (word, begun))
         final = observations.over(evidence)
         await self.finish(known, final, late=unheard)
-        if unheard:
+        if unheard and known.record.final is final:
             self.late.add(evidence, job, final)
         return True
 
-    async def _claimed(self, known: Known, job: SlurmJob) -> bool:
+    async def _claimed(self, known: KnownRun, job: SlurmJob) -> bool:
         """Whether Slurm calls a job cancelled that we did not ask it to cancel."""
         if job.meaning.reason is not EndReason.CANCELLED or known.record.cancelled:
             return False
@@ -254,7 +255,7 @@ class Settler:
             known.record = replace(known.record, cancelled=True)
         return not known.record.cancelled
 
-    async def _still_writes(self, known: Known) -> bool:
+    async def _still_writes(self, known: KnownRun) -> bool:
         """Whether the sampler of a run has written since the last look: then it runs, whatever Slurm says.
 
         After slurmctld was killed Slurm may launch a job again that runs; the node refuses, and Slurm calls it over.
@@ -263,7 +264,7 @@ class Settler:
         before, known.journal = known.journal, size
         return before is not None and size > before
 
-    async def resume(self, record: Record, picture: Picture) -> None:
+    async def resume(self, record: RunRecord, picture: JobSnapshot) -> None:
         """A run whose end was told before a restart, and whose books were still awaited: ask for them again."""
         final, now = record.final, datetime.now(UTC)
         assert final is not None
@@ -275,16 +276,16 @@ class Settler:
         ):
             await self._files.finish_record(record.run_id, records.dump(record))
             return
-        known = Known(record, job)
+        known = KnownRun(record, job)
         evidence = await self._evidence(known, job, None, picture, await self._words(known))
         self.late.add(evidence, job, final)
 
     async def _evidence(
         self,
-        known: Known,
+        known: KnownRun,
         job: SlurmJob,
         row: Accounted | None,
-        picture: Picture,
+        picture: JobSnapshot,
         words: Words,
     ) -> Evidence:
         """All that can be known of a run whose job Slurm shows."""
@@ -318,7 +319,7 @@ class Settler:
             self._neighbours = picture, Neighbours(picture.jobs, datetime.now(UTC))
         return self._neighbours[1].share(job)
 
-    async def missing(self, absent: Sequence[Known]) -> set[str]:
+    async def missing(self, absent: Sequence[KnownRun]) -> set[str]:
         """Runs whose jobs were asked for and not shown: find out what became of them. Those of whom that is news."""
         for known in absent:
             known.missing += 1
@@ -326,7 +327,7 @@ class Settler:
         changed = await asyncio.gather(*(self._missing_one(known, asked) for known in lost))
         return {known.run_id for known, news in zip(lost, changed, strict=True) if news}
 
-    async def _missing_one(self, known: Known, asked: float) -> bool:
+    async def _missing_one(self, known: KnownRun, asked: float) -> bool:
         async with self._gate:
             try:
                 return await self._look_for(known, asked)
@@ -338,7 +339,7 @@ class Settler:
                 log.error("a run cannot be understood", exc_info=error, extra={"run": known.run_id})
                 return False
 
-    async def _look_for(self, known: Known, asked: float) -> bool:
+    async def _look_for(self, known: KnownRun, asked: float) -> bool:
         number = known.record.job
         assert number is not None
         # Nothing is concluded from lists alone: Slurm is asked for this very job, in another way.
@@ -356,7 +357,7 @@ class Settler:
             log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
             known.job, known.record, known.unsure, known.missing = None, records.unsent(known.record), True, 0
             known.unsure_since = time.monotonic()
-            await self._files.write_record(known.run_id, records.dump(known.record))
+            await self.note(known)
             return True
         evidence = Evidence(
             known.record,
@@ -371,7 +372,7 @@ class Settler:
         await self.finish(known, observations.over(evidence))
         return True
 
-    async def search(self, known: Known, since: float) -> Accounted | None:
+    async def search(self, known: KnownRun, since: float) -> Accounted | None:
         """The row of a run in the accounting, if there is any, asked for since a moment; raises SiteUnavailable."""
         if not self.facts.accounting:
             return None
@@ -382,21 +383,38 @@ class Settler:
         """Let go."""
         await self._search.close()
 
-    async def finish(self, known: Known, final: Observation, *, late: bool = False) -> None:
+    async def finish(self, known: KnownRun, final: Observation, *, late: bool = False) -> None:
         """The run is over: write it down; beside those that are not over, while its books are late."""
-        record = known.record.ended(final)
         write = self._files.write_record if late else self._files.finish_record
-        await write(known.run_id, records.dump(record))
-        known.record = record
+        async with known.writing:
+            if await write(known.run_id, records.dump(known.record.ended(final))):
+                known.record = known.record.ended(final)
+            else:
+                await self._take_end(known)
 
-    async def units(self, known: Known) -> Mapping[str, tuple[str, ...]]:
+    async def note(self, known: KnownRun) -> bool:
+        """Write down what is known of a run; False if it is over: then that is known now."""
+        async with known.writing:
+            if not await self._files.write_record(known.run_id, records.dump(known.record)):
+                await self._take_end(known)
+            return known.record.final is None
+
+    async def _take_end(self, known: KnownRun) -> None:
+        """Somebody else wrote down how it ended: that counts."""
+        if known.record.final is None:
+            kept = records.load(known.run_id, await self._files.read_record(known.run_id) or b"")
+            if kept.final is None:
+                raise SiteUnavailable(f"How run {known.run_id} ended cannot be read")
+            known.record = known.record.ended(kept.final)
+
+    async def units(self, known: KnownRun) -> Mapping[str, tuple[str, ...]]:
         """Which units of its devices a run was given; looked up once."""
         if known.record.devices and not known.units:
             text = await self._files.read(LogFile(known.run_id, known.record.user, "units"))
             known.units = parsing.units((text or b"").decode(errors="replace"))
         return known.units
 
-    async def _words(self, known: Known) -> Words:
+    async def _words(self, known: KnownRun) -> Words:
         """What the script wrote at the end, and which job began the run."""
         user = known.record.user
         ended = await self._files.read(LogFile(known.run_id, user, "ended"))
@@ -406,11 +424,11 @@ class Settler:
         first = (begun or b"").split(b" ")[0]
         return None, whole(first, 10)
 
-    async def _tail(self, known: Known) -> str:
+    async def _tail(self, known: KnownRun) -> str:
         content = await self._files.read(LogFile(known.run_id, known.record.user, "slurm.out")) or b""
         return _last_line(content)
 
-    async def _last_words(self, known: Known) -> str:
+    async def _last_words(self, known: KnownRun) -> str:
         name = "stderr" if known.record.separate_streams else "stdout"
         return _last_line(await self._files.read(LogFile(known.run_id, known.record.user, name)) or b"")
 

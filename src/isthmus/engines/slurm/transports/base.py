@@ -25,7 +25,7 @@ _UNSURE = (
 )  # fmt: skip
 
 
-class Controller(Protocol):
+class SlurmTransport(Protocol):
     """Slurm. Every call raises SiteUnavailable when it was not answered: then nothing is known."""
 
     async def open(self) -> None:

@@ -121,11 +121,11 @@ class CommandLine:
 
     async def jobs(self) -> list[SlurmJob]:
         """All jobs."""
-        return await self._do(commands.ListJobs())
+        return await self._do(commands.Squeue())
 
     async def job(self, number: int) -> SlurmJob | None:
         """One job."""
-        return await self._do(commands.ShowJob(number))
+        return await self._do(commands.ScontrolShowJob(number))
 
     async def some(self, numbers: Sequence[int], user: str = "") -> list[SlurmJob]:
         """Some jobs. A few are asked for one by one: for each slurmctld then looks at that one only."""
@@ -141,7 +141,7 @@ class CommandLine:
         # Only what the job shall see: sbatch hands its own environment on.
         env = {"PATH": self._settings.search_path, **wanted.environment}
         return await self._do(
-            commands.SubmitJob(wanted),
+            commands.Sbatch(wanted),
             user=wanted.user,
             stdin=wanted.script.encode("utf-8", "surrogateescape"),
             env=env,
@@ -149,11 +149,11 @@ class CommandLine:
 
     async def cancel(self, number: int, user: str) -> None:
         """Cancel as the person."""
-        await self._do(commands.CancelJob(number), user=user)
+        await self._do(commands.Scancel(number), user=user)
 
     async def hold(self, number: int, user: str, held: bool) -> None:
         """Hold or release as the person: so it stays hers to release."""
-        await self._do(commands.HoldJob(number, held), user=user)
+        await self._do(commands.ScontrolHold(number, held), user=user)
 
     async def groups(self, user: str) -> frozenset[str] | None:
         """The groups of an account, where the commands run; Slurm is not asked."""
@@ -163,19 +163,19 @@ class CommandLine:
 
     async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
         """Some jobs as sacct has them."""
-        return await self._do(commands.ReadBooks(numbers, since)) if numbers else []
+        return await self._do(commands.Sacct(numbers, since)) if numbers else []
 
     async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
         """Every job of these accounts that was there since a moment."""
-        return await self._do(commands.SearchBooks(users, since)) if users else []
+        return await self._do(commands.SacctSearch(users, since)) if users else []
 
     async def nodes(self) -> list[SlurmNode]:
         """All nodes."""
-        return await self._do(commands.ListNodes())
+        return await self._do(commands.ScontrolShowNodes())
 
     async def partitions(self) -> list[SlurmPartition]:
         """All partitions."""
-        return await self._do(commands.ListPartitions())
+        return await self._do(commands.ScontrolShowPartitions())
 
     async def facts(self) -> SiteFacts:
         """How Slurm is configured."""

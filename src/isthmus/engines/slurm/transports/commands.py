@@ -55,7 +55,7 @@ def _check(what: str, done: Done) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListJobs:
+class Squeue:
     """squeue: every job, with those that ended lately."""
 
     fence: str = field(default_factory=_fence)
@@ -101,11 +101,11 @@ class ListSomeJobs:
         """Those that Slurm has."""
         if done.code and "invalid job id" in done.err.lower():
             return []
-        return ListJobs(self.fence).read(done)
+        return Squeue(self.fence).read(done)
 
 
 @dataclass(frozen=True, slots=True)
-class ShowJob:
+class ScontrolShowJob:
     """scontrol show job."""
 
     number: int
@@ -127,7 +127,7 @@ class ShowJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SubmitJob:
+class Sbatch:
     """sbatch; the script goes to its standard input."""
 
     wanted: Submission
@@ -148,7 +148,7 @@ class SubmitJob:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelJob:
+class Scancel:
     """scancel."""
 
     number: int
@@ -165,7 +165,7 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldJob:
+class ScontrolHold:
     """scontrol hold and release."""
 
     number: int
@@ -199,7 +199,7 @@ class ListGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBooks:
+class Sacct:
     """sacct, for some jobs."""
 
     numbers: Sequence[int]
@@ -218,7 +218,7 @@ class ReadBooks:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchBooks:
+class SacctSearch:
     """sacct, for all jobs of some accounts since a moment."""
 
     users: Sequence[str]
@@ -243,7 +243,7 @@ def _sacct(fence: str, since: datetime, *more: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ListNodes:
+class ScontrolShowNodes:
     """scontrol show nodes."""
 
     words = ["scontrol", "--oneliner", "show", "nodes"]
@@ -260,7 +260,7 @@ class ListNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class ListPartitions:
+class ScontrolShowPartitions:
     """scontrol show partitions."""
 
     words = ["scontrol", "--oneliner", "--all", "show", "partitions"]

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import orjson
 
+from isthmus._kit.http import HttpAnswer, HttpClient, NoAnswer
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.engines.slurm.settings import RestSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 
-from . import calls, documents
+from . import rest_calls, rest_documents
 from .base import Budget
-from .calls import Call, Reply
-from .http import Answer, HttpClient, NoAnswer
+from .rest_calls import Reply, RestCall
 from .tokens import Tokens
 
 log = logging.getLogger(__name__)
@@ -60,19 +60,19 @@ class Rest:
             reply = _reply(await self._exchange("GET", place, None, self._settings.user))
             if reply.status == 401:
                 raise Misconfigured("slurmrestd does not accept our token; look at keyFile or tokenFile of the site.")
-            if found := documents.versions(reply.body):
+            if found := rest_documents.versions(reply.body):
                 self._version = found[0]
-                books = documents.versions(reply.body, "slurmdb")
+                books = rest_documents.versions(reply.body, "slurmdb")
                 self._books_version = books[0] if books else None
                 return
         raise Misconfigured(
-            f"{self._settings.url} offers none of the versions v0.0.{documents.OLDEST} to v0.0.{documents.NEWEST}; "
-            "is it slurmrestd?"
+            f"{self._settings.url} offers none of the versions v0.0.{rest_documents.OLDEST} to "
+            f"v0.0.{rest_documents.NEWEST}; is it slurmrestd?"
         )
 
     async def jobs(self) -> list[SlurmJob]:
         """All jobs."""
-        call = calls.ListJobs()
+        call = rest_calls.ListJobs()
         answer = await self._answer(call)
         # Thousands of jobs are megabytes of JSON: reading them would keep everybody else waiting.
         found = await asyncio.to_thread(lambda: call.read(_reply(answer)))
@@ -81,7 +81,7 @@ class Rest:
 
     async def job(self, number: int) -> SlurmJob | None:
         """One job."""
-        return await self._do(calls.ShowJob(number))
+        return await self._do(rest_calls.ShowJob(number))
 
     async def some(self, numbers: Sequence[int], user: str = "") -> list[SlurmJob]:
         """Some jobs: one by one, as long as that is cheaper than all there are."""
@@ -94,7 +94,7 @@ class Rest:
 
     async def submit(self, wanted: Submission) -> int:
         """Submit with the person's token."""
-        call = calls.SubmitJob(wanted)
+        call = rest_calls.SubmitJob(wanted)
         reply = _reply(await self._answer(call, wanted.user))
         if told := reply.body.get("warnings"):
             log.warning("slurmrestd has doubts about a submission", extra={"comment": wanted.comment, "told": told})
@@ -102,11 +102,11 @@ class Rest:
 
     async def cancel(self, number: int, user: str) -> None:
         """Cancel with the person's token."""
-        await self._do(calls.CancelJob(number), user)
+        await self._do(rest_calls.CancelJob(number), user)
 
     async def hold(self, number: int, user: str, held: bool) -> None:
         """Hold or release with the person's token."""
-        await self._do(calls.HoldJob(number, held), user)
+        await self._do(rest_calls.HoldJob(number, held), user)
 
     async def groups(self, user: str) -> frozenset[str] | None:
         """slurmrestd does not tell."""
@@ -118,7 +118,7 @@ class Rest:
         if len(numbers) > FEW:
             wanted = frozenset(numbers)
             return self._learn([row for row in await self.search_books((), since) if row.id in wanted])
-        found = await asyncio.gather(*(self._do(calls.ReadBooks(number)) for number in numbers))
+        found = await asyncio.gather(*(self._do(rest_calls.ReadAccounting(number)) for number in numbers))
         return self._learn([row for rows in found for row in rows if (row.ended_at or since) >= since])
 
     def _learn(self, rows: list[Accounted]) -> list[Accounted]:
@@ -128,35 +128,35 @@ class Rest:
 
     async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
         """Every job that was there since a moment."""
-        call = calls.SearchBooks(users, since)
+        call = rest_calls.SearchAccounting(users, since)
         answer = await self._answer(call)
         return await asyncio.to_thread(lambda: call.read(_reply(answer)))
 
     async def nodes(self) -> list[SlurmNode]:
         """All nodes."""
-        return await self._do(calls.ListNodes())
+        return await self._do(rest_calls.ListNodes())
 
     async def partitions(self) -> list[SlurmPartition]:
         """All partitions."""
-        return await self._do(calls.ListPartitions())
+        return await self._do(rest_calls.ListPartitions())
 
     async def facts(self) -> SiteFacts:
         """What can be known of the configuration."""
-        version = await self._do(calls.Ping())
+        version = await self._do(rest_calls.Ping())
         books = self._books_version is not None
         return SiteFacts(version, accounting=books, gathers_usage=True, measures_energy=self._energy)
 
-    async def _do(self, call: Call[T], user: str | None = None) -> T:
+    async def _do(self, call: RestCall[T], user: str | None = None) -> T:
         return call.read(_reply(await self._answer(call, user)))
 
-    async def _answer(self, call: Call[Any], user: str | None = None) -> Answer:
+    async def _answer(self, call: RestCall[Any], user: str | None = None) -> HttpAnswer:
         await self._budget.take()
         path = call.path(self._books_version or self._version)
         if path.startswith("/slurm/"):
             path = call.path(self._version)
         return await self._exchange(call.method, path, call.body(self._version), user or self._settings.user)
 
-    async def _exchange(self, method: str, path: str, body: Any, user: str) -> Answer:
+    async def _exchange(self, method: str, path: str, body: Any, user: str) -> HttpAnswer:
         headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self._tokens.of(user)}
         content = b""
         if body is not None:
@@ -168,7 +168,7 @@ class Rest:
             raise SiteUnavailable(f"slurmrestd at {self._settings.url} did not answer: {error}.") from error
 
 
-def _reply(answer: Answer) -> Reply:
+def _reply(answer: HttpAnswer) -> Reply:
     try:
         decoded = orjson.loads(answer.body) if answer.body else {}
     except ValueError:

@@ -16,7 +16,7 @@ from isthmus.kubernetes.answers import SITE, error_of
 from .certificates import Authority
 
 
-class Asker:
+class LabClient:
     """Calls an API server as its administrator."""
 
     def __init__(self, url: str, keys: Path) -> None:

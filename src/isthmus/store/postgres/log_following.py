@@ -15,8 +15,8 @@ from contextlib import suppress
 
 import asyncpg
 
+from isthmus.store.hub import Hub
 from isthmus.store.settings import StoreSettings
-from isthmus.store.watching import Hub
 
 from .connecting import LOST, Connection, connect
 from .reading import TAIL, VERSION, entry_of
@@ -27,7 +27,7 @@ _CHUNK = 500
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
-class Follower:
+class LogFollower:
     """The task that feeds the hub."""
 
     def __init__(self, url: str, settings: StoreSettings, hub: Hub, channel: str) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.transports.base import Controller
+from isthmus.engines.slurm.transports.base import SlurmTransport
 from isthmus.errors import IsthmusError
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ LONGEST_BURST = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class JobSnapshot:
     """Jobs at one moment."""
 
     begun: float
@@ -66,7 +66,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobsWanted:
     """Which jobs are of interest now."""
 
     numbers: Sequence[int] = ()
@@ -76,15 +76,15 @@ class Wanted:
     """Whether there are runs whose jobs are not known by number: then it must be all jobs."""
 
 
-class Watcher:
+class JobWatcher:
     """Asks how jobs are."""
 
     def __init__(
         self,
-        controller: Controller,
+        controller: SlurmTransport,
         interval: float,
-        digest: Callable[[Picture], Awaitable[None]],
-        wanted: Callable[[], Wanted],
+        digest: Callable[[JobSnapshot], Awaitable[None]],
+        wanted: Callable[[], JobsWanted],
     ) -> None:
         self._controller, self._interval, self._digest, self._wanted = controller, interval, digest, wanted
         self._lock = asyncio.Lock()
@@ -93,7 +93,7 @@ class Watcher:
         self._nudge = asyncio.Event()
         self._costs: deque[float] = deque(maxlen=5)
         self._sent = self._began_sending = -math.inf
-        self.latest: Picture | None = None
+        self.latest: JobSnapshot | None = None
         """The last one of all jobs."""
         self.pictures = 0
         """How many were taken, of some or of all."""
@@ -127,7 +127,7 @@ class Watcher:
         """Look again without waiting for the interval to end."""
         self._nudge.set()
 
-    async def fresh(self, since: float | None = None) -> Picture:
+    async def fresh(self, since: float | None = None) -> JobSnapshot:
         """All jobs, asked for after a moment (now, if none is given); those who ask at the same time share one."""
         asked = time.monotonic() if since is None else since
         async with self._lock:
@@ -135,18 +135,18 @@ class Watcher:
                 return self.latest
             begun = time.monotonic()
             jobs = await self._controller.jobs()
-            self.latest = Picture(begun, tuple(jobs), ours_among(jobs))
+            self.latest = JobSnapshot(begun, tuple(jobs), ours_among(jobs))
             self.pictures += 1
             return self.latest
 
-    async def some(self, wanted: Wanted, *, hinted: bool = False) -> Picture:
+    async def some(self, wanted: JobsWanted, *, hinted: bool = False) -> JobSnapshot:
         """Some jobs, asked for now."""
         begun = time.monotonic()
         jobs = await self._controller.some(wanted.numbers, wanted.user)
         self.pictures += 1
-        return Picture(begun, tuple(jobs), ours_among(jobs), frozenset(wanted.numbers), hinted)
+        return JobSnapshot(begun, tuple(jobs), ours_among(jobs), frozenset(wanted.numbers), hinted)
 
-    async def _look(self) -> Picture | None:
+    async def _look(self) -> JobSnapshot | None:
         wanted = self._wanted()
         if wanted.unsure:
             return await self.fresh()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .models import MachineType, Objective, Placement, Plan, Snapshot
+from .models import CostObjective, MachinePlan, MachineShare, MachineType, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Load:
 
 
 @lru_cache(maxsize=256)
-def cheapest_hosts(catalogue: tuple[MachineType, ...], objective: Objective) -> Mapping[str, list[MachineType]]:
+def cheapest_hosts(catalogue: tuple[MachineType, ...], objective: CostObjective) -> Mapping[str, list[MachineType]]:
     """For each device type, at index n, the cheapest machine type with at least n devices."""
     found: dict[str, list[MachineType]] = {}
     for device in sorted({kind.device for kind in catalogue}):
@@ -39,7 +39,7 @@ def cheapest_hosts(catalogue: tuple[MachineType, ...], objective: Objective) -> 
     return found
 
 
-def settle(snapshot: Snapshot, loads: Iterable[Load]) -> Plan:
+def settle(snapshot: Snapshot, loads: Iterable[Load]) -> MachinePlan:
     """Give each load a machine."""
     present = {state.job.name: state.placement for state in snapshot.jobs if state.placement}
     wishes: list[tuple[int, int, str]] = []
@@ -75,6 +75,8 @@ def settle(snapshot: Snapshot, loads: Iterable[Load]) -> Plan:
     spare = sorted((m for m in free if m not in taken), key=lambda m: m in snapshot.configured)
     chosen.update(zip(rest, spare, strict=False))
     placements = {
-        job: Placement(chosen[index], devices) for index, load in enumerate(todo) for job, devices in load.jobs.items()
+        job: MachineShare(chosen[index], devices)
+        for index, load in enumerate(todo)
+        for job, devices in load.jobs.items()
     }
-    return Plan({chosen[index]: load.kind for index, load in enumerate(todo)}, placements)
+    return MachinePlan({chosen[index]: load.kind for index, load in enumerate(todo)}, placements)

@@ -20,7 +20,7 @@ from .processes import boot_id, open_pidfd
 log = logging.getLogger(__name__)
 
 
-class Follower:
+class RunFollower:
     """Follows all runs of a root, and tells its subscribers which may have changed."""
 
     def __init__(self, layout: Layout, on_change: Callable[[str], None]) -> None:

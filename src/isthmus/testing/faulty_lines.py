@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 
-class Line:
+class FaultyLine:
     """A line to a server: it can be cut, or fall silent with its connections open."""
 
     def __init__(self, url: str) -> None:
@@ -20,7 +20,7 @@ class Line:
         self._flowing.set()
         self.connections = 0
 
-    async def __aenter__(self) -> Line:
+    async def __aenter__(self) -> FaultyLine:
         self._server = await asyncio.start_server(self._join, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self

@@ -14,7 +14,7 @@ from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused, SiteUnavailable
 
-from . import documents
+from . import rest_documents
 from .base import failure
 
 T_co = TypeVar("T_co", covariant=True)
@@ -32,10 +32,10 @@ class Reply:
     @property
     def errors(self) -> list[tuple[int, str]]:
         """What went wrong."""
-        return documents.errors(self.body)
+        return rest_documents.errors(self.body)
 
 
-class Call(Protocol, Generic[T_co]):
+class RestCall(Protocol, Generic[T_co]):
     """One call."""
 
     @property
@@ -68,7 +68,7 @@ class _Get:
 
 
 def _check(what: str, reply: Reply) -> None:
-    if reply.status in (401, 511) or any(code == documents.NOT_AUTHENTICATED for code, _ in reply.errors):
+    if reply.status in (401, 511) or any(code == rest_documents.NOT_AUTHENTICATED for code, _ in reply.errors):
         raise SiteUnavailable(
             f"slurmrestd does not accept our token ({what}); look at keyFile or tokenFile of the site."
         )
@@ -89,7 +89,7 @@ class ListJobs(_Get):
         """The jobs."""
         _check("jobs", reply)
         try:
-            return documents.jobs(reply.body)
+            return rest_documents.jobs(reply.body)
         except ValueError as error:
             raise SiteUnavailable(f"slurmrestd's answer cannot be used: {error}.") from None
 
@@ -106,10 +106,10 @@ class ShowJob(_Get):
 
     def read(self, reply: Reply) -> SlurmJob | None:
         """The job; None only if Slurm said that there is none."""
-        if any(code == documents.NO_SUCH_JOB or "invalid job id" in text.lower() for code, text in reply.errors):
+        if any(code == rest_documents.NO_SUCH_JOB or "invalid job id" in text.lower() for code, text in reply.errors):
             return None
         _check("job", reply)
-        found = documents.jobs(reply.body)
+        found = rest_documents.jobs(reply.body)
         return found[0] if found else None
 
 
@@ -126,11 +126,11 @@ class SubmitJob:
 
     def body(self, version: int) -> Mapping[str, Any]:
         """What is sent."""
-        return documents.submission(self.wanted, version)
+        return rest_documents.submission(self.wanted, version)
 
     def read(self, reply: Reply) -> int:
         """The job's number."""
-        number = documents.number(reply.body.get("job_id"))
+        number = rest_documents.number(reply.body.get("job_id"))
         if number:
             return int(number)
         if reply.errors and reply.status != 401:
@@ -159,7 +159,7 @@ class CancelJob:
         """Over already is as good."""
         if any(sign in text.lower() for _, text in reply.errors for sign in _OVER):
             return
-        if any(code == documents.NO_SUCH_JOB for code, _ in reply.errors):
+        if any(code == rest_documents.NO_SUCH_JOB for code, _ in reply.errors):
             return
         _check("cancel", reply)
 
@@ -185,13 +185,13 @@ class HoldJob:
         """What no longer waits needs neither."""
         if any(sign in text.lower() for _, text in reply.errors for sign in _NOT_WAITING):
             return
-        if any(code == documents.NO_SUCH_JOB for code, _ in reply.errors):
+        if any(code == rest_documents.NO_SUCH_JOB for code, _ in reply.errors):
             return
         _check("hold", reply)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBooks(_Get):
+class ReadAccounting(_Get):
     """One job in the books."""
 
     number: int
@@ -205,11 +205,11 @@ class ReadBooks(_Get):
         if any("nothing found" in text.lower() or "no such" in text.lower() for _, text in reply.errors):
             return []
         _check("books", reply)
-        return documents.accounted(reply.body)
+        return rest_documents.accounted(reply.body)
 
 
 @dataclass(frozen=True, slots=True)
-class SearchBooks(_Get):
+class SearchAccounting(_Get):
     """Every job of some accounts that was there since a moment; of none: of everybody."""
 
     users: Sequence[str]
@@ -219,7 +219,7 @@ class SearchBooks(_Get):
         """Below the address."""
         # The only form of a time that every version reads; the oldest knows no filter by user.
         begin = f"start_time=uts{int(self.since.timestamp())}"
-        named = self.users and version > documents.PLAIN_NUMBERS_UNTIL
+        named = self.users and version > rest_documents.PLAIN_NUMBERS_UNTIL
         users = f"users={','.join(self.users)}&" if named else ""
         return f"/slurmdb/v0.0.{version}/jobs?{users}{begin}"
 
@@ -228,7 +228,7 @@ class SearchBooks(_Get):
         if any("nothing found" in text.lower() for _, text in reply.errors):
             return []
         _check("books", reply)
-        return documents.accounted(reply.body)
+        return rest_documents.accounted(reply.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class ListNodes(_Get):
         _check("nodes", reply)
         if not isinstance(reply.body.get("nodes"), list):
             raise SiteUnavailable("slurmrestd's answer cannot be used: it has no list of nodes.")
-        return documents.nodes(reply.body)
+        return rest_documents.nodes(reply.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class ListPartitions(_Get):
     def read(self, reply: Reply) -> list[SlurmPartition]:
         """The partitions."""
         _check("partitions", reply)
-        return documents.partitions(reply.body)
+        return rest_documents.partitions(reply.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import IsthmusError, SiteUnavailable
 
-from .base import Controller
+from .base import SlurmTransport
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -34,9 +34,9 @@ LEFT_ALONE = 30.0
 
 
 class BestWays:
-    """The questions of `Controller`, each put by the way that answers it best."""
+    """The questions of `SlurmTransport`, each put by the way that answers it best."""
 
-    def __init__(self, ways: Mapping[str, Controller]) -> None:
+    def __init__(self, ways: Mapping[str, SlurmTransport]) -> None:
         self._all, self._costs = dict(ways), dict[str, float]()
         self._looking: tuple[str, ...] = ()
         self._sending: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class BestWays:
         now = time.monotonic()
         return sorted(order, key=lambda name: self._resting.get(name, 0.0) > now)
 
-    async def _ask(self, order: Sequence[str], call: Callable[[Controller], Awaitable[T]]) -> T:
+    async def _ask(self, order: Sequence[str], call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
         """Put a question, to one after the other until it is answered."""
         *first, last = self._awake(order)
         for name in first:
@@ -146,11 +146,11 @@ class BestWays:
                 log.info("another way into Slurm is asked", extra={"way": name, "error": str(error)})
         return await self._use(last, call)
 
-    async def _tell(self, call: Callable[[Controller], Awaitable[T]]) -> T:
+    async def _tell(self, call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
         """Do what must not be done twice: by one way only."""
         return await self._use(self._awake(self._sending)[0], call)
 
-    async def _use(self, name: str, call: Callable[[Controller], Awaitable[T]]) -> T:
+    async def _use(self, name: str, call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
         try:
             answer = await call(self._all[name])
         except SiteUnavailable:

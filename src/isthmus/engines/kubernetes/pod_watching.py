@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
 
 
-class Watcher:
+class PodWatcher:
     """Keeps the picture of all pods of a site fresh."""
 
     def __init__(
