@@ -13,7 +13,7 @@ import pytest
 from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.errors import NotFound
 
-from .batches import BatchContract
+from .scripting import BatchContract
 from .working import (
     PATIENCE,
     FolderSource,
