@@ -50,11 +50,12 @@ ROW = "JobIDRaw,JobName,State,ExitCode,AllocCPUS,ReqMem,Timelimit,NNodes,Partiti
 
 # What the documentation says is different.
 ALWAYS_SET = {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_CPUS_PER_TASK"}
-NEVER_SET = {
-    "SLURM_SUBMIT_HOST", "SLURM_PRIO_PROCESS", "SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV", "SLURM_OPEN_MODE"
+OF_SUBMISSION = {
+    "SLURM_SUBMIT_HOST", "SLURM_PRIO_PROCESS", "SLURM_EXPORT_ENV", "SLURM_GET_USER_ENV", "SLURM_OPEN_MODE",
+    "SLURM_TRES_PER_TASK", "SLURM_JOB_DEPENDENCY",
 }  # fmt: skip
 OF_MEMORY = {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE"}
-OF_THE_PROCESS = {"SLURM_TASK_PID"}
+OF_ONE_RUN = {"SLURM_TASK_PID", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME"}
 
 
 @dataclass
@@ -71,6 +72,8 @@ class Replay:
         """A text without what differs from run to run."""
         text = re.sub(r"\S*/(slurm_script|script): line", "SCRIPT: line", text)
         text = re.sub(r"/\S*?/(replay-plain/\w+|runs/[\w.-]+/work)", "FOLDER", text)
+        # A step that follows another may find its resources not yet free, and says so.
+        text = re.sub(r"^srun: (Step created|.*step creation temporarily).*\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"10\.\d+\.\d+\.\d+", "ADDRESS", text)
         text = re.sub(r"(?<![a-z])lab\d+n(\d+|\[[\d,-]+\])", "NODE", text)
         return re.sub(r"(?<!\d)0*(\d{6,})(?!\d)", lambda m: "NUMBER" if int(m[1]) in self.numbers else m[0], text)
@@ -90,7 +93,7 @@ class Replay:
 
     def _variables(self, text: str) -> dict[str, str]:
         pairs = (pair.partition("=") for pair in text.split("\0") if pair)
-        left_out = NEVER_SET | OF_MEMORY | OF_THE_PROCESS
+        left_out = OF_SUBMISSION | OF_MEMORY | OF_ONE_RUN
         known = {"FOO", "GREETING", "OF_THE_SHELL", "CUDA_VISIBLE_DEVICES"}
         return {
             name: self.plain(value)
