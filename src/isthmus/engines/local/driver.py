@@ -20,6 +20,7 @@ from dataclasses import replace
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
 from isthmus._kit.tasks import SupervisedTasks
+from isthmus.engines import batch_scripts
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
@@ -61,7 +62,7 @@ _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 class LocalEngine:
     """Runs jobs as processes of this machine."""
 
-    capabilities = Capabilities(samples=True)
+    capabilities = Capabilities(samples=True, log_files=True)
 
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
@@ -261,7 +262,10 @@ class LocalEngine:
                 grant = self._grant(run)
                 identity = replace(identity, groups=grant.groups)
                 home, tmp = launching.homes(folder, sandbox)
-                env = launching.environment(run, identity, grant, path=self._settings.path, home=home, tmp=tmp)
+                node = socket.gethostname()
+                env = launching.environment(
+                    run, identity, grant, path=self._settings.path, home=home, tmp=tmp, node=node
+                )
                 memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
@@ -286,7 +290,12 @@ class LocalEngine:
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                 )
-                staging.finish(Contents(spec, launching.launcher(env, run.stdin), run.script))
+                logs = {
+                    stream: batch_scripts.file_name(pattern, run, user=identity.name, node=node)
+                    for stream, pattern in run.log_files.items()
+                }
+                launcher = launching.launcher(env, run.working_dir, run.stdin)
+                staging.finish(Contents(spec, launcher, run.script, logs, run.working_dir, run.append_logs))
 
     def _grant(self, run: Run) -> Grant:
         def holds(other: str) -> bool:

@@ -64,8 +64,9 @@ class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
     capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
-    )
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
+        numbers=True, options=SlurmOptions,
+    )  # fmt: skip
 
     def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
         self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
@@ -231,6 +232,9 @@ class SlurmEngine:
         measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
+            run.working_dir,
+            scripts.log_files(run, user),
+            run.append_logs,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
