@@ -54,6 +54,8 @@ class EndReason(StrEnum):
     """Because we asked."""
     TIME_LIMIT = "TimeLimit"
     OUT_OF_MEMORY = "OutOfMemory"
+    DISK_LIMIT = "DiskLimit"
+    """Its files took more disk than it may use."""
     START_FAILED = "StartFailed"
     """Never began: program not found, files could not be staged."""
     NODE_LOST = "NodeLost"
@@ -124,6 +126,9 @@ class Run:
     scheduler has a default (Slurm's DefMemPerCPU, a LimitRange of Kubernetes) leave it to that."""
     log_bytes: int = 0
     """Bytes of each of its logs that are kept, by the tenant's quota; 0: as many as the site keeps."""
+    disk_bytes: int = 0
+    """Bytes that its working folder may take, by the tenant's quota; 0: as many as the site permits. Engines that
+    cannot limit it leave it to the site."""
     time_limit: float | None = None
     nodes: int = 1
     tasks: int = 1

@@ -40,6 +40,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         memory_bytes=resources.memory_bytes,
         memory_share=_memory_share(resources.milli_cpus, tenant),
         log_bytes=tenant.spec.quota.log_bytes if tenant else 0,
+        disk_bytes=(tenant.spec.quota.storage_bytes or 0) if tenant else 0,
         time_limit=resources.seconds,
         nodes=resources.nodes,
         tasks=resources.tasks,
