@@ -109,9 +109,11 @@ def test_devices_by_node_by_task_and_for_all() -> None:
 
 
 def test_variables_are_set_and_input_is_named() -> None:
-    found = batch("--export='ALL,LEVEL=3,NAME=a b,HERE'", "--input=data.txt")
+    found = batch("--export='ALL,LEVEL=3,NAME=a b,HERE'", "--input=/data/in.txt")
     assert found.env == {"LEVEL": "3", "NAME": "a b"}
-    assert [line.split(" ")[0] for line in found.unheeded] == ["--export=ALL", "--export=HERE", "--input=data.txt"]
+    assert [line.split(" ")[0] for line in found.unheeded] == ["--export=ALL", "--export=HERE", "--input=/data/in.txt"]
+    assert merged({"spec": {"script": "x"}}, batch("--input=data.txt"))["spec"]["stdin"] == "data.txt"
+    assert "stdin" not in merged({"spec": {"script": "x"}}, batch("--input=none"))["spec"]
     job = merged({"spec": {"script": "x", "env": [{"name": "LEVEL", "value": "4"}]}}, batch("--export=LEVEL=3,B=1"))
     assert job["spec"]["env"] == [{"name": "B", "value": "1"}, {"name": "LEVEL", "value": "4"}]
 

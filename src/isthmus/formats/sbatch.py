@@ -39,6 +39,7 @@ class Batch:
     env: dict[str, str] = field(default_factory=dict)
     separate_streams: bool = False
     log_files: dict[str, str] = field(default_factory=dict)
+    stdin: str | None = None
     hold: bool = False
     unheeded: list[str] = field(default_factory=list)
     """A sentence for every line that is not honoured."""
@@ -209,8 +210,13 @@ def _export(batch: Batch, value: str) -> None:
 
 
 def _input(batch: Batch, value: str) -> None:
-    if value not in ("none", "/dev/null"):
-        batch.unheeded.append(f"--input={value} is not honoured; read it in the script: < {value}")
+    """A file of the folder that is sent along; patterns such as %j are not for reading."""
+    if value in ("none", "/dev/null"):
+        return
+    if value.startswith("/") or ".." in value.split("/") or "%" in value:
+        batch.unheeded.append(f"--input={value} is not honoured; name a file of the folder that is sent along")
+    else:
+        batch.stdin = value.removeprefix("./")
 
 
 def _dependency(batch: Batch, value: str) -> None:
@@ -365,6 +371,8 @@ def merged(job: dict[str, Any], batch: Batch) -> dict[str, Any]:
         spec.setdefault("streams", "Separate")
     if batch.log_files:
         spec.setdefault("logFiles", batch.log_files)
+    if batch.stdin:
+        spec.setdefault("stdin", batch.stdin)
     if batch.hold:
         spec.setdefault("intent", "Hold")
     meta = dict(job.get("metadata") or {})

@@ -17,9 +17,9 @@ import orjson
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.changing import check_change
 from isthmus.resources.kinds import JOB, KINDS, Kind
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.promises import check_promised
 from isthmus.resources.states import JobPhase
 from isthmus.resources.validation import validate
 from isthmus.runtime.declaring import Background
@@ -94,9 +94,9 @@ class Refuser:
 def _check(record: Record, known: Record | None) -> None:
     """What the API checks of an object and of a change to it."""
     kind = KINDS[record.key.kind]
-    spec = validate(kind, record.obj).get("spec")
-    if known is not None and known.uid == record.uid and spec is not None:
-        check_promised(kind, record.key.name, validate(kind, known.obj)["spec"], spec)
+    checked = validate(kind, record.obj)
+    if known is not None and known.uid == record.uid and "spec" in checked:
+        check_change(kind, validate(kind, known.obj), checked)
 
 
 def _with_good_spec(record: Record, known: Record | None) -> Record | None:

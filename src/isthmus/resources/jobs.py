@@ -1,8 +1,7 @@
 """Job: work that runs to completion, once per try, anywhere.
 
-The spec says what is wanted and never which engine does it. The status says what was seen. After a job is
-accepted only `intent`, `priority`, `deadline`, `lateCostPerHour`, `retries` and `ttlAfterFinished` may change: the
-rest has been promised to an engine.
+The spec says what is wanted and never which engine does it. The status says what was seen. After a job is accepted
+only a few fields may change: the rest has been promised to an engine.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from isthmus._kit.quantities import parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
 from .arrays import expand_indices
-from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
+from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_any_time, while_in
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory, check_pattern
+from .fields import Cpus, Duration, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
 from .schemas.crd_rules import job_rules
-from .states import JOB_PHASES, JOB_TRANSITIONS, JobPhase
+from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
@@ -265,6 +264,11 @@ class JobSpec(Model):
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
     )
+    stdin: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="file of the job's folder that it reads on standard input; none means that there is nothing",
+    )
     log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
@@ -333,6 +337,11 @@ class JobSpec(Model):
     def _args(cls, args: list[str]) -> list[str]:
         _check_words(args)
         return args
+
+    @field_validator("stdin")
+    @classmethod
+    def _a_file(cls, path: str | None) -> str | None:
+        return None if path is None else check_path(path)
 
     @field_validator("outputs")
     @classmethod
@@ -567,7 +576,8 @@ JOB = Kind(
     description="Work that runs to completion.",
     phases=JOB_PHASES,
     transitions=JOB_TRANSITIONS,
-    changes=frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"}),
+    changes=at_any_time("intent", "ttlAfterFinished")
+    | while_in(set(JobPhase) - TERMINAL, "priority", "deadline", "lateCostPerHour", "retries"),
     admit=(_not_on_itself, _room_for_elements),
     crd_rules=job_rules("spec"),
     rights=Rights(viewer=READ, member=WRITE, readable=("*",)),

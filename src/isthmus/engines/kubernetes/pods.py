@@ -99,7 +99,8 @@ def _main(
 ) -> dict[str, Any]:
     env = wrapping.environment(run, run.devices)
     words = ["separate" if run.separate_streams else "merged"]
-    words += [f"{run.time_limit:g}" if run.time_limit is not None else "", run.script or "", *wrapping.words(run)]
+    words += [f"{run.time_limit:g}" if run.time_limit is not None else "", run.script or ""]
+    words += [run.stdin or "/dev/null", *wrapping.words(run)]
     if any(len(word.encode()) > LONGEST for word in (*words, *env.values())):
         raise EngineRefused(f"A script, a word or a variable is longer than {LONGEST} bytes; send it along as a file.")
     amounts: dict[str, Any] = {"cpu": f"{run.milli_cpus}m"}

@@ -16,11 +16,12 @@ WORK = "/work"
 CONTROL = "/isthmus"
 GRACE_SECONDS = 10
 
-# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; the rest is the program.
+# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; $4: the file that it reads; the
+# rest is the program.
 MAIN = f"""\
 exec 2>/dev/null
-errors=$1 limit=$2 text=$3
-shift 3
+errors=$1 limit=$2 text=$3 input=$4
+shift 4
 [ -n "$text" ] && printf '%s' "$text" >{CONTROL}/script
 cd {WORK} || exit 127
 child= grace= up= rest=
@@ -35,14 +36,19 @@ end() {{
 }}
 trap end TERM
 for name in INT HUP QUIT USR1 USR2; do trap "kill -s $name \\$child 2>/dev/null" $name; done
+say() {{
+  if [ "$errors" = separate ]; then echo "isthmus: $1" >>{CONTROL}/stderr; else echo "isthmus: $1"; fi
+}}
 if ! command -v -- "$1" >/dev/null 2>&1; then
   missing=$1
-  if [ "$errors" = separate ]; then echo "isthmus: $1: not found, or not executable" >>{CONTROL}/stderr
-  else echo "isthmus: $1: not found, or not executable"; fi
+  say "$1: not found, or not executable"
+  code=127
+elif [ ! -r "$input" ]; then
+  say "$input, which is to be its standard input, is not among its files"
   code=127
 else
-  if [ "$errors" = separate ]; then "$@" </dev/null 2>>{CONTROL}/stderr &
-  else "$@" </dev/null 2>&1 &
+  if [ "$errors" = separate ]; then "$@" <"$input" 2>>{CONTROL}/stderr &
+  else "$@" <"$input" 2>&1 &
   fi
   child=$!
   if [ -n "$limit" ]; then
@@ -114,6 +120,21 @@ def unpack(size: int) -> list[str]:
 def find() -> list[str]:
     """Names everything in the working folder that is no folder, each ended by a NUL."""
     return ["/bin/sh", "-c", f"cd {WORK} && find . ! -type d -print0 2>/dev/null || :"]
+
+
+def look(most: int) -> list[str]:
+    """Describes so many entries of the working folder that are no folders: mode, size, time, name."""
+    script = f"cd {WORK} && find . ! -type d -exec stat -c '%f %s %Y %n' {{}} + 2>/dev/null | head -n {most}; :"
+    return ["/bin/sh", "-c", script]
+
+
+def read(path: str, offset: int, size: int) -> list[str]:
+    """Says size and number of a plain file that no link leads to, and then so many bytes of it."""
+    script = (
+        f'cd {WORK} && [ -f "$1" ] && [ "$(readlink -f -- "$1")" = "{WORK}/$1" ] && stat -c "%s %i" -- "$1" && '
+        f'tail -c +{offset + 1} -- "$1" | head -c {size}; :'
+    )
+    return ["/bin/sh", "-c", script, "sh", path]
 
 
 def pack(size: int) -> list[str]:

@@ -70,8 +70,18 @@ def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str,
     return {**ours, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str]) -> str:
-    """The shell lines that set the environment and become the program given as arguments."""
+def launcher(env: Mapping[str, str], stdin: str | None = None) -> str:
+    """The shell lines that set the environment and become the program given as arguments.
+
+    What the program reads is opened here, with no more rights than the job has.
+    """
+    source = shlex.quote(stdin) if stdin else ""
+    readable = [
+        f"if ! [ -r {source} ]; then",
+        f'  echo "isthmus: "{source}", which is to be its standard input, is not among its files" >&2',
+        "  exit 127",
+        "fi",
+    ]
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
@@ -85,7 +95,8 @@ def launcher(env: Mapping[str, str]) -> str:
         '  echo "isthmus: $1: not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        f'exec {through}"$@" {REPORT_FD}>&-',
+        *(readable if stdin else ()),
+        f'exec {through}"$@" {REPORT_FD}>&-{f" <{source}" if stdin else ""}',
     ]
     return "\n".join(lines) + "\n"
 
@@ -112,6 +123,7 @@ def make_spec(
     limits_memory: bool,
     max_log_bytes: int,
     max_file_bytes: int,
+    max_disk_bytes: int,
     superuser: bool,
     powercap: str,
     path: str,
@@ -125,6 +137,7 @@ def make_spec(
         "run": run.id,
         "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
         "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "network": sandbox.router if sandbox else None,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,
@@ -141,6 +154,7 @@ def make_spec(
             **({"RLIMIT_FSIZE": max_file_bytes} if max_file_bytes else {}),
         },
         "max_log_bytes": min(max_log_bytes, run.log_bytes or max_log_bytes),
+        "max_disk_bytes": min(filter(None, (max_disk_bytes, run.disk_bytes)), default=0),
         "memory_limit": _memory_limit(run, memory_bytes),
         "devices": {name: list(units) for name, units in grant.units.items()},
         "power": {name: list(watts) for name, watts in grant.power.items()},

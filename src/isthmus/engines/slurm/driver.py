@@ -19,8 +19,10 @@ from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -559,6 +561,14 @@ class SlurmEngine:
         """Part of the journal that the batch script's sampler writes."""
         journal = LogFile(run_id, (await self._known(run_id)).user, "samples")
         return await self._files.read(journal, offset, size) or b""
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._files.list_work(run_id, (await self._known(run_id)).user, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._files.read_work(run_id, (await self._known(run_id)).user, path, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

@@ -211,9 +211,18 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f'  echo "isthmus: "{first}": not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        f"exec {through}{shlex.join(words)}",
+        *_readable(run.stdin),
+        f"exec {through}{shlex.join(words)}{f' <{shlex.quote(run.stdin)}' if run.stdin else ''}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _readable(path: str | None) -> list[str]:
+    """Say it where the file that the program shall read is not there."""
+    if path is None:
+        return []
+    said = f'echo "isthmus: "{shlex.quote(path)}", which is to be its standard input, is not among its files" >&2'
+    return [f"[ -r {shlex.quote(path)} ] || {{ {said}; exit 127; }}"]
 
 
 def _command(run: Run, folder: str) -> list[str]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
 
 
 class LogFile(NamedTuple):
@@ -133,6 +133,14 @@ class RunFiles(Protocol):
 
     async def sizes(self, files: Sequence[LogFile]) -> list[int]:
         """How long files are; 0 for one that is not there."""
+        ...
+
+    async def list_work(self, run_id: str, user: str, most: int) -> FolderListing:
+        """What is in the folder where it runs; raises NotFound."""
+        ...
+
+    async def read_work(self, run_id: str, user: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file there; raises NotFound."""
         ...
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:

@@ -21,13 +21,15 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import IO, Any
 
 from isthmus._kit.crashpoints import step_async
-from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
+from isthmus.engines.browsing import folder_gone, no_such_file
 from isthmus.engines.collecting import MAX_DEPTH, matching
 from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import SiteUnavailable, Superseded
 from isthmus.resources.trees import check_link, check_path
 
 from .base import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
+from .remote_browsing import list_remote, read_remote
 
 _HANDLES = 64
 _LOGS = frozenset({"stdout", "stderr"})
@@ -332,7 +334,23 @@ class RemoteFiles:
         except FileNotFoundError:
             return 0
 
-    # What the run left
+    # What the run works on, and what it left
+
+    async def list_work(self, run_id: str, user: str, most: int) -> FolderListing:
+        """What is in the folder where it runs."""
+        try:
+            async with self._ssh.files(user) as sftp:
+                return await list_remote(sftp, f"{self.folder(run_id)}/work", most)
+        except FileNotFoundError:
+            raise folder_gone() from None
+
+    async def read_work(self, run_id: str, user: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file there."""
+        try:
+            async with self._ssh.files(user) as sftp:
+                return await read_remote(sftp, f"{self.folder(run_id)}/work", path, offset, size)
+        except FileNotFoundError:
+            raise no_such_file(path) from None
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches, as the person: nothing is read that is not theirs to read."""

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from isthmus._kit.crashpoints import step
-from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
+from isthmus.engines.browsing import list_folder, read_part
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.slurm.transports.command_line import account
 from isthmus.errors import SiteUnavailable
@@ -380,9 +381,21 @@ class SharedFiles:
         finally:
             os.close(fd)
 
+    async def list_work(self, run_id: str, user: str, most: int) -> FolderListing:
+        """What is in the folder where it runs."""
+        del user
+        return await self._do(list_folder, self._work(run_id), most)
+
+    async def read_work(self, run_id: str, user: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file there."""
+        return await self._do(lambda: read_part(self._work(run_id), path, self._owner(user)[0], offset, size))
+
+    def _work(self, run_id: str) -> Path:
+        return self._root / "runs" / run_id / "work"
+
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches."""
-        return await collect(self._root / "runs" / run_id / "work", self._owner(user)[0], patterns, sink, limit)
+        return await collect(self._work(run_id), self._owner(user)[0], patterns, sink, limit)
 
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
