@@ -70,7 +70,7 @@ class StorePlans:
         return list((await self._store.list(query)).records)
 
 
-def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: Callable[[], datetime]) -> PlanStatus:
+def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: datetime) -> PlanStatus:
     records = {record.uid: record for record in jobs}
     index = JobIndex(lambda _: None, lambda: None)
     for record in jobs:
