@@ -108,8 +108,8 @@ def cache_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def _home(env: Mapping[str, str], variable: str, default: str) -> Path:
-    told = env.get(variable) or ""
-    return Path(told) if told.startswith("/") else Path(env.get("HOME") or Path.home()) / default
+    reported = env.get(variable) or ""
+    return Path(reported) if reported.startswith("/") else Path(env.get("HOME") or Path.home()) / default
 
 
 def _ours(path: Path) -> Access | None:

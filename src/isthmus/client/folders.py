@@ -106,7 +106,7 @@ def is_everything(folder: str | os.PathLike[str]) -> bool:
     return top == "/" or top == os.path.realpath(Path.home())
 
 
-def tell_left_out(folder: Folder, notice: Notice | None) -> None:
+def report_left_out(folder: Folder, notice: Notice | None) -> None:
     """Say which virtual environments stay here."""
     if notice and folder.environments:
         names = ", ".join(sorted(folder.environments)[:3]) + (", …" if len(folder.environments) > 3 else "")

@@ -60,7 +60,7 @@ class Feeding(Protocol[P, T_co]):
 
 def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]:
     """A method whose flow is driven to its end."""
-    _tell_result(method)
+    _describe_result(method)
 
     @functools.wraps(method)
     def driven(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -71,7 +71,7 @@ def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]
 
 def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
     """A method whose flow gives items."""
-    _tell_result(method, "Iterator[{}]")
+    _describe_result(method, "Iterator[{}]")
 
     @functools.wraps(method)
     def fed(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -80,10 +80,10 @@ def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
     return fed  # type: ignore[return-value]  # as above
 
 
-def _tell_result(method: Callable[..., Any], form: str = "{}") -> None:
+def _describe_result(method: Callable[..., Any], form: str = "{}") -> None:
     """Let `help` show what comes of the method, not that it is written as a flow: `Flow[str]` becomes `str`."""
-    told = str(method.__annotations__["return"])
-    method.__annotations__["return"] = form.format(told.partition("[")[2].removesuffix("]"))
+    reported = str(method.__annotations__["return"])
+    method.__annotations__["return"] = form.format(reported.partition("[")[2].removesuffix("]"))
 
 
 class Operations(ABC, Generic[Handle]):
@@ -194,11 +194,11 @@ class Operations(ABC, Generic[Handle]):
         notice: Notice | None,
         namespace: str | None,
     ) -> Flow[Object]:
-        from .folders import FolderLimits, read_folder, tell_left_out  # hashing is not needed by most commands
+        from .folders import FolderLimits, read_folder, report_left_out  # hashing is not needed by most commands
 
         limits = FolderLimits() if folder == HERE else None
         found: Folder = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
-        tell_left_out(found, notice)
+        report_left_out(found, notice)
         if not found.files:
             return {"tree": "", "count": 0, "bytes": 0}
 

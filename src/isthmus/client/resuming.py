@@ -102,9 +102,9 @@ class LogCursor:
 
     def opened(self, headers: Mapping[str, str]) -> None:
         """The stream begins: the server says at which offset, which differs from ours when only the tail is sent."""
-        told = headers.get(OFFSET_HEADER, "")
-        if told.isdigit():
-            self.offset = int(told)
+        reported = headers.get(OFFSET_HEADER, "")
+        if reported.isdigit():
+            self.offset = int(reported)
         self._tail = None
 
     def advanced(self, size: int) -> None:

@@ -58,8 +58,8 @@ class Live:
     """Knows of every change, and who wants to hear of it."""
 
     def __init__(self, store: Store) -> None:
-        self.jobs = JobTable(self._tell)
-        self.experiments = Index(self._tell, experiment_row)
+        self.jobs = JobTable(self._notify)
+        self.experiments = Index(self._notify, experiment_row)
         self._feeds = (
             Feed(store, JOB, replace=lambda page: self.jobs.replace(page.records), change=self.jobs.change),
             Feed(
@@ -69,7 +69,7 @@ class Live:
                 change=self.experiments.change,
             ),
             *(
-                Feed(store, kind, replace=lambda _: self._tell(None), change=self._tell_of, listing=False)
+                Feed(store, kind, replace=lambda _: self._notify(None), change=self._notify_of, listing=False)
                 for kind in KINDS.values()
                 if kind.served and kind not in (JOB, EXPERIMENT)
             ),
@@ -139,16 +139,16 @@ class Live:
             number > seen and (key is None or any(topic.covers(key) for topic in topics)) for number, key in self._past
         )
 
-    def _tell(self, key: Key | None) -> None:
+    def _notify(self, key: Key | None) -> None:
         self._count += 1
         self._past.append((self._count, key))
         for listener in self._listeners:
             if not listener.news.is_set() and (key is None or any(topic.covers(key) for topic in listener.topics)):
                 listener.news.set()
 
-    def _tell_of(self, change: Change) -> None:
+    def _notify_of(self, change: Change) -> None:
         assert change.record is not None
-        self._tell(_about(change.record.key, change.record.obj))
+        self._notify(_about(change.record.key, change.record.obj))
         change.record.shrink()
 
 

@@ -12,7 +12,7 @@ class News:
     def __init__(self) -> None:
         self._subscribers: set[_Subscriber] = set()
 
-    def tell(self, run_ids: set[str]) -> None:
+    def notify(self, run_ids: set[str]) -> None:
         """Their observations may be new."""
         for subscriber in self._subscribers:
             subscriber.add(run_ids)

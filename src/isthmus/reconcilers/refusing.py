@@ -66,7 +66,7 @@ class Refuser:
             record, message = await self._queue.get()
             try:
                 self._leadership.check()
-                await self._tell(KINDS[record.key.kind], record, message)
+                await self._notify(KINDS[record.key.kind], record, message)
             except (Conflict, NotFound):
                 continue  # changed meanwhile: the watch brings it again
             except IsthmusError as error:
@@ -74,7 +74,7 @@ class Refuser:
                 await asyncio.sleep(1)
                 self._queue.put_nowait((record, message))
 
-    async def _tell(self, kind: Kind, record: Record, message: str) -> None:
+    async def _notify(self, kind: Kind, record: Record, message: str) -> None:
         obj, now = record.obj, timestamp(utcnow())
         status = dict(obj.get("status") or {})
         if kind is JOB and message and status.get("phase") == JobPhase.PENDING:

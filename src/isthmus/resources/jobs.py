@@ -541,8 +541,8 @@ def _room_for_elements(job: Mapping[str, Any]) -> None:
     array = job["spec"].get("array")
     longest = max(map(len, re.findall(r"\d+", array["indices"])), default=0) + 1 if array else 0
     if len(job["metadata"]["name"]) + longest > MAX_NAME:
-        told = f"leaves no room for the {longest} characters of its elements' names; shorten it"
-        raise invalid_field("metadata.name", told)
+        text = f"leaves no room for the {longest} characters of its elements' names; shorten it"
+        raise invalid_field("metadata.name", text)
 
 
 JOB = Kind(

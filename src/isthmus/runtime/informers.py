@@ -91,7 +91,7 @@ class Informer:
             self._records, before = {}, self._records
             self._own.clear()
             for record in before.values():
-                self._tell(record, None)
+                self._notify(record, None)
         seen = {record.key for record in page.records}
         for record in page.records:
             self._note(record)
@@ -118,13 +118,13 @@ class Informer:
             return
         self._records[record.key] = accepted
         self._own.discard(record.key)
-        self._tell(old, accepted)
+        self._notify(old, accepted)
 
     def _remove(self, record: Record) -> None:
         old = self._records.pop(record.key, None)
         self._own.discard(record.key)
         if old is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     def _accepted(self, record: Record, old: Record | None) -> Record | None:
         if self._accept is None:
@@ -135,7 +135,7 @@ class Informer:
             self._failed("an object could not be checked", record)
             return None
 
-    def _tell(self, old: Record | None, new: Record | None) -> None:
+    def _notify(self, old: Record | None, new: Record | None) -> None:
         for handler in self._handlers:
             try:
                 handler(old, new)

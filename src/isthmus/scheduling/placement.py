@@ -218,11 +218,11 @@ def why_there(
     if len(asked) < 2:
         return None
     others = [site for site in asked if site is not chosen][:MOST_TOLD]
-    told = [f"{site.name}: {hindered[site.name] or _state(demand, site, free)}" for site in others]
+    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free)}" for site in others]
     here = _state(demand, chosen, free)
     if free[chosen.name].lacks(demand.room):
         here = f"no site has room now; it waits in the queue that is least full, {here}"
-    return "; ".join([here, *told])
+    return "; ".join([here, *reported])
 
 
 def _state(demand: Demand, site: SiteView, free: Mapping[str, Room]) -> str:
@@ -321,14 +321,14 @@ def why_waiting(
             "QuotaTooSmall", f"asks for more than the tenant's whole quota of {over}; ask for less, or for more"
         )
     if over:
-        told = f"the tenant's quota of {over} is used; the job starts when others end"
+        reported = f"the tenant's quota of {over} is used; the job starts when others end"
         if (
             over.endswith("of memory")
             and tenant
             and not demand.room.memory
             and (share := counted(demand.room, tenant.quota).memory)
         ):
-            told += f". It asks for no memory and counts with {format_bytes(share)}"
-        return Verdict("QuotaExceeded", told)
+            reported += f". It asks for no memory and counts with {format_bytes(share)}"
+        return Verdict("QuotaExceeded", reported)
     names = ", ".join(site.name for site in suitable[:5])
     return Verdict("InsufficientRoom", f"waits for room at {names}, behind earlier or higher-priority jobs")

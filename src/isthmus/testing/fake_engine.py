@@ -124,7 +124,7 @@ class FakeMachine:
             asyncio.get_running_loop().call_soon(self._end_by_itself, run_id)
         elif after is not None:
             asyncio.get_running_loop().call_later(after, self._end_by_itself, run_id)
-        self.tell(run_id)
+        self.notify(run_id)
 
     def end(self, run_id: str, outcome: Outcome | None = None) -> None:
         """Let a run end, as its outcome says or as this one does."""
@@ -144,13 +144,13 @@ class FakeMachine:
             signal=how.signal,
             usage=how.usage or RunUsage(elapsed_seconds=elapsed),
         )
-        self.tell(run_id)
+        self.notify(run_id)
 
     def correct(self, run_id: str, usage: RunUsage) -> None:
         """Learn, after its end, what a run really used."""
         run = self.runs[run_id]
         run.seen = replace(run.seen, usage=usage)
-        self.tell(run_id)
+        self.notify(run_id)
 
     def write_log(self, run_id: str, data: bytes) -> None:
         """Let a run write."""
@@ -160,9 +160,9 @@ class FakeMachine:
     def vanish(self, run_id: str) -> None:
         """Lose a run without a trace, as an engine that forgets does."""
         self.runs.pop(run_id, None)
-        self.tell(run_id)
+        self.notify(run_id)
 
-    def tell(self, run_id: str) -> None:
+    def notify(self, run_id: str) -> None:
         """The run changed."""
         self._wake(run_id)
         if not self.faults.silent:

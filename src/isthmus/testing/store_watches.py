@@ -25,7 +25,7 @@ async def take(changes: Changes, count: int) -> list[Change]:
         return [await anext(aiter(changes)) for _ in range(count)]
 
 
-def told(changes: list[Change]) -> list[tuple[EventType, str]]:
+def reported(changes: list[Change]) -> list[tuple[EventType, str]]:
     """What happened to which name."""
     return [(change.type, change.record.key.name) for change in changes if change.record]
 
@@ -48,7 +48,7 @@ class WatchingContract(Contract):
             gone = await store.delete(record.key)
             await store.delete(before.key)
             got = await take(changes, 4)
-        assert told(got) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a"), (DELETED, "before")]
+        assert reported(got) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a"), (DELETED, "before")]
         assert [change.version for change in got[:3]] == [record.version, updated.version, gone.version]
         assert [change.record and change.record.data for change in got[:3]] == [record.data, updated.data, gone.data]
 
@@ -58,7 +58,7 @@ class WatchingContract(Contract):
             await store.create(JOB, job(f"j{n}"))
         async with store.watch(Query(JOB)) as changes:
             await store.delete(job_key("j1"))
-            assert told(await take(changes, 4)) == [(ADDED, "j0"), (ADDED, "j1"), (ADDED, "j2"), (DELETED, "j1")]
+            assert reported(await take(changes, 4)) == [(ADDED, "j0"), (ADDED, "j1"), (ADDED, "j2"), (DELETED, "j1")]
 
     async def test_kind_and_namespace(self, store: Store) -> None:
         """Others are not told."""
@@ -67,8 +67,8 @@ class WatchingContract(Contract):
             await store.create(SITE, site("s"))
             await store.create(JOB, job("b", "bob"))
             await store.create(JOB, job("a", "ada"))
-            assert told(await take(one, 1)) == [(ADDED, "a")]
-            assert told(await take(all_, 2)) == [(ADDED, "b"), (ADDED, "a")]
+            assert reported(await take(one, 1)) == [(ADDED, "a")]
+            assert reported(await take(all_, 2)) == [(ADDED, "b"), (ADDED, "a")]
 
     @pytest.mark.parametrize("replayed", [False, True])
     async def test_what_begins_and_stops_to_match(self, store: Store, replayed: bool) -> None:
@@ -98,9 +98,9 @@ class WatchingContract(Contract):
 
     async def _check_story(self, labels: Changes, fields: Changes, name: Changes) -> None:
         expected = [(ADDED, "a"), (MODIFIED, "a"), (ADDED, "b"), (DELETED, "a"), (DELETED, "b")]
-        assert told(await take(labels, 5)) == expected
-        assert told(await take(fields, 3)) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a")]
-        assert told(await take(name, 2)) == [(ADDED, "b"), (DELETED, "b")]
+        assert reported(await take(labels, 5)) == expected
+        assert reported(await take(fields, 3)) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a")]
+        assert reported(await take(name, 2)) == [(ADDED, "b"), (DELETED, "b")]
 
     async def test_bookmarks(self, store: Store) -> None:
         """They keep a quiet watcher's version young; from a bookmark a watch can go on."""
@@ -117,7 +117,7 @@ class WatchingContract(Contract):
         )
         async with store.watch(Query(JOB), since=change.version) as again:
             await store.create(JOB, job("b"))
-            assert told(await take(again, 1)) == [(ADDED, "b")]
+            assert reported(await take(again, 1)) == [(ADDED, "b")]
 
     async def test_from_the_future(self, store: Store) -> None:
         """Is Expired before the first change: the store was set back, and the watcher must list again."""
@@ -135,7 +135,7 @@ class WatchingContract(Contract):
             for n in range(30):
                 await small.create(JOB, job(f"j{n}"))
                 seen += await take(quick, 1)
-            assert told(seen) == [(ADDED, f"j{n}") for n in range(30)]
+            assert reported(seen) == [(ADDED, f"j{n}") for n in range(30)]
             with pytest.raises(Expired):
                 await take(slow, 30)
             assert slow.ready() == []
@@ -158,7 +158,7 @@ class WatchingContract(Contract):
             for n in range(5):
                 await store.create(JOB, job(f"j{n}"))
             first, second = await self._collect(one, 5), await self._collect(other, 5)
-        assert told(first) == [(ADDED, f"j{n}") for n in range(5)]
+        assert reported(first) == [(ADDED, f"j{n}") for n in range(5)]
         assert all(a.line is b.line for a, b in zip(first, second, strict=True))
         assert first[0].record is not None
         assert first[0].line == b'{"type":"ADDED","object":' + first[0].record.data + b"}\n"
@@ -187,7 +187,7 @@ class WatchingContract(Contract):
         assert task.cancelled()
         async with store.watch(Query(JOB), since=await store.version()) as changes:
             await store.create(JOB, job("a"))
-            assert told(await take(changes, 1)) == [(ADDED, "a")]
+            assert reported(await take(changes, 1)) == [(ADDED, "a")]
 
     async def test_closing_ends_watches(self, store: Store) -> None:
         """With Expired."""
@@ -271,7 +271,7 @@ class ReplicasContract(Contract):
         async with store.watch(Query(JOB), since=since) as one, second.watch(Query(JOB), since=since) as two:
             await asyncio.gather(*((store, second)[n % 2].create(JOB, job(f"j{n}")) for n in range(40)))
             first, other = await take(one, 40), await take(two, 40)
-        assert told(first) == told(other)
+        assert reported(first) == reported(other)
         if self.alone:
             assert [change.version for change in first] == list(range(since + 1, since + 41))
 

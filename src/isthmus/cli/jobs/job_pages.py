@@ -25,7 +25,7 @@ def page(job: Object, events: list[Object], outputs: list[Object], metrics: Obje
     lines += _section("Sites", _sites(job))
     if plan := (job.get("status") or {}).get("plan"):
         lines += ["", f"Plan (made {plan['decidedAt']}):", *plan_page(plan, "  ").splitlines()]
-    lines += _section("Measured", (f"  {title:<12}{one_line(told)}" for title, told in pictures(metrics or {})))
+    lines += _section("Measured", (f"  {title:<12}{one_line(reported)}" for title, reported in pictures(metrics or {})))
     lines += _section("Output files", (_output(file) for file in outputs[:_MANY]))
     if len(outputs) > _MANY:
         lines.append(f"  … and {len(outputs) - _MANY} more")
@@ -120,8 +120,8 @@ def _times(job: Object) -> Iterable[tuple[str, str]]:
     ):
         text = str((job.get(path[0]) or {}).get(path[1]) or "")
         later = title in ("Next try", "Deadline")
-        told = (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
-        yield title, f"{told} by {status['member']}" if title == "Submitted" and status.get("member") else told
+        reported = (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
+        yield title, f"{reported} by {status['member']}" if title == "Submitted" and status.get("member") else reported
     start = status.get("estimatedStart") or {}
     yield "May start", f"between {start['earliest']} and {start['latest']}  (an estimate)" if start else ""
     yield "Ran for", run_time(job) if status.get("startedAt") else ""
@@ -143,8 +143,8 @@ def _outputs(outputs: Object) -> str:
     if not outputs:
         return ""
     skipped = outputs.get("skipped") or []
-    told = f"{counted(outputs.get('count', 0), 'file')}, {size(outputs.get('bytes', 0))}"
-    return told + (f"; not kept: {'; '.join(skipped[:3])}" if skipped else "")
+    reported = f"{counted(outputs.get('count', 0), 'file')}, {size(outputs.get('bytes', 0))}"
+    return reported + (f"; not kept: {'; '.join(skipped[:3])}" if skipped else "")
 
 
 def _output(file: Object) -> str:

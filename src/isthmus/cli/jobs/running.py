@@ -23,7 +23,7 @@ from isthmus.errors import Forbidden, Invalid, NotFound
 
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
-from .waiting import ANY_SITE, in_background, tell_where, where
+from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
 _TASK_FILES = (".yaml", ".yml")
@@ -276,7 +276,7 @@ class _Run:
         in_background(self._client, self._job.namespace, self._job.name, self._wants_to_know)
         if ANY_SITE in self._options.site and not self._options.quiet:
             words = (self._client, self._job.namespace, self._job.name, self._placed)
-            threading.Thread(target=tell_where, args=words, daemon=True).start()
+            threading.Thread(target=report_where, args=words, daemon=True).start()
 
     def _copy(self, cursor: LogCursor, descriptor: int) -> None:
         try:
@@ -333,8 +333,8 @@ class _Run:
             self._job.wait()
         if ANY_SITE in self._options.site and not self._options.quiet and not self._placed.is_set():
             self._placed.set()
-            if told := where(self._job.object):
-                say(told)
+            if reported := where(self._job.object):
+                say(reported)
         return finish(self._client, self._job, self._options)
 
 
@@ -380,11 +380,11 @@ class _Array:
 def finish(client: Client, job: JobHandle, options: RunOptions) -> int:
     """Bring the outputs, say what the exit code alone does not, and answer it."""
     if options.outputs or (job.object.get("spec") or {}).get("logFiles"):
-        told = bring(client, job)
+        reported = bring(client, job)
         if not options.quiet:
-            say(told)
-    if (told := unusual_end(job.object)) and not options.quiet:
-        say(f"job {job.name} {told}", "33")
+            say(reported)
+    if (reported := unusual_end(job.object)) and not options.quiet:
+        say(f"job {job.name} {reported}", "33")
     return exit_code_of(job.object)
 
 

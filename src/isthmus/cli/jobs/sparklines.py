@@ -31,10 +31,10 @@ def lines(metrics: Object, width: int = 40) -> list[tuple[str, str]]:
         values = [float(value) for _, value in series["points"]]
         if values:
             title = str(series["name"]).removeprefix("reported.")
-            told = _amount(values[-1], str(series.get("unit") or ""))
+            reported = _amount(values[-1], str(series.get("unit") or ""))
             peak = _amount(max(values), str(series.get("unit") or ""))
             source = " (estimated)" if series.get("source") == "estimated" else ""
-            found.append((title, f"{sparkline(values, width)}  {told}, at most {peak}{source}"))
+            found.append((title, f"{sparkline(values, width)}  {reported}, at most {peak}{source}"))
     return found
 
 

@@ -56,8 +56,8 @@ def machine_checks(environment: Mapping[str, str]) -> list[Finding]:
 
 def python_check() -> Finding:
     """The interpreter and this program. A slow interpreter works: it is worth a hint, not a warning."""
-    told = f"Python {sys.version.split()[0]}, isthmus {__version__}"
-    return Finding("python", "ok", told, _SLOW if is_optimised(sysconfig.get_config_vars()) is False else "")
+    reported = f"Python {sys.version.split()[0]}, isthmus {__version__}"
+    return Finding("python", "ok", reported, _SLOW if is_optimised(sysconfig.get_config_vars()) is False else "")
 
 
 def sandbox_check() -> Finding:
@@ -110,10 +110,10 @@ def _own_cgroup() -> Path | None:
 def disk_check(folder: Path) -> Finding:
     """Room where an instance on this machine keeps everything, unless it was told otherwise."""
     free = shutil.disk_usage(folder).free
-    told = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
+    reported = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
     if free < _LITTLE:
-        return Finding("disk", "warn", told, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
-    return Finding("disk", "ok", told)
+        return Finding("disk", "warn", reported, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
+    return Finding("disk", "ok", reported)
 
 
 def postgres_check() -> Finding:
@@ -137,11 +137,11 @@ def server_checks(connect: Callable[[], Client]) -> list[Finding]:
     with client:
         try:
             answer = _exchange(client, requests.version())
-            told = client.version()
+            reported = client.version()
         except IsthmusError as error:
             remedy = "start it with `isthmus up`, or correct ISTHMUS_URL or `isthmus login --url`"
             return [Finding("server", "fail", error.message, remedy)]
-        found = [_version_check(client.url, told), _ready_check(client), _clock_check(answer.headers)]
+        found = [_version_check(client.url, reported), _ready_check(client), _clock_check(answer.headers)]
         return [*found, *_token_checks(client)]
 
 
@@ -163,8 +163,8 @@ def _exchange(client: Client, request: requests.Request) -> Answer:
         transport.close()
 
 
-def _version_check(url: str, told: Mapping[str, object]) -> Finding:
-    theirs = str(told.get("isthmusVersion") or told.get("gitVersion") or "unknown")
+def _version_check(url: str, reported: Mapping[str, object]) -> Finding:
+    theirs = str(reported.get("isthmusVersion") or reported.get("gitVersion") or "unknown")
     return Finding("server", "ok", f"{url} answers, version {theirs}")
 
 
@@ -190,10 +190,10 @@ def _token_checks(client: Client) -> list[Finding]:
     except IsthmusError as error:
         return [*found, Finding("sites", "warn", error.message)]
     ready = [site for site in sites if (site.get("status") or {}).get("phase") == "Ready"]
-    told = f"{len(ready)} of {len(sites)} ready"
+    reported = f"{len(ready)} of {len(sites)} ready"
     if not ready:
-        return [*found, Finding("sites", "warn", told, "look at `isthmus sites`; jobs wait until one is ready")]
-    return [*found, Finding("sites", "ok", told), *isolation_checks(ready)]
+        return [*found, Finding("sites", "warn", reported, "look at `isthmus sites`; jobs wait until one is ready")]
+    return [*found, Finding("sites", "ok", reported), *isolation_checks(ready)]
 
 
 def isolation_checks(sites: Sequence[Mapping[str, Any]]) -> list[Finding]:

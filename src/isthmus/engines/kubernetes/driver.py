@@ -80,9 +80,9 @@ class KubernetesEngine:
 
     async def open(self) -> None:
         """Connect, and find the runs that were started earlier."""
-        told = await self.client.get("/version")
-        if inventories.version_of(told) < inventories.OLDEST:
-            raise Misconfigured(f"this cluster is {told.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
+        reported = await self.client.get("/version")
+        if inventories.version_of(reported) < inventories.OLDEST:
+            raise Misconfigured(f"this cluster is {reported.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
         await self._logs.open()
         await self._staging.open()
         jobs, _ = await self.client.list_all(self._jobs, self._selector)
@@ -120,9 +120,9 @@ class KubernetesEngine:
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         models = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         self._sampler.power = self._settler.power = models
-        told = await self.client.get("/version")
+        reported = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
-        return inventories.inventory(told, nodes, self._devices, await self._others())
+        return inventories.inventory(reported, nodes, self._devices, await self._others())
 
     async def _others(self) -> Capacity | None:
         """What pods that are not of this site ask for; None where Isthmus may not see them."""
@@ -184,8 +184,8 @@ class KubernetesEngine:
                     "an administrator must remove or rename it."
                 ) from None
         except (NotFound, Forbidden):
-            told = f"the cluster has no namespace {self._settings.namespace}, or is removing it; create it first"
-            raise SiteUnavailable(told) from None
+            reported = f"the cluster has no namespace {self._settings.namespace}, or is removing it; create it first"
+            raise SiteUnavailable(reported) from None
         except Conflict as error:  # of something that the cluster keeps beside it, a quota for one
             raise SiteUnavailable(f"the cluster could not make it just now: {error.message}") from None
         return made
@@ -248,7 +248,7 @@ class KubernetesEngine:
         before, known.pod = known.pod, seen
         if seen.barred and known.final is None:
             known.final = self._settler.barred(known)
-            self._news.tell({known.run_id})
+            self._news.notify({known.run_id})
         if known.final is not None:
             return
         path = f"{self._pods}/{seen.name}"
@@ -266,17 +266,17 @@ class KubernetesEngine:
         else:
             self._watch_start(known, seen)
         if before is None or parsing.going_on(before, "") != parsing.going_on(seen, ""):
-            self._news.tell({known.run_id})
+            self._news.notify({known.run_id})
 
     def _watch_start(self, known: KnownPod, seen: Pod) -> None:
         """A pod whose image cannot be had is given up, at once or after a while."""
-        told, final = parsing.stuck(seen)
-        if not told:
+        reported, final = parsing.stuck(seen)
+        if not reported:
             known.stuck_since = None
             return
         known.stuck_since = known.stuck_since or time.monotonic()
         if final or time.monotonic() - known.stuck_since > self._settings.start_seconds:
-            self._start("settle", known, lambda: self._give_up(known, told))
+            self._start("settle", known, lambda: self._give_up(known, reported))
 
     def _start(self, name: str, known: KnownPod, work: Work) -> None:
         """A task of a run; one of each name at a time. One that fails is tried again while the run is known."""
@@ -300,7 +300,7 @@ class KubernetesEngine:
         await self._settler.until_settled(known, failure)
         await self._staging.drop(known.run_id)
         self._logs.wake(known.run_id)
-        self._news.tell({known.run_id})
+        self._news.notify({known.run_id})
 
     async def _give_up(self, known: KnownPod, failure: str) -> None:
         await self._settle(known, failure)

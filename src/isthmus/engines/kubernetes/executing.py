@@ -84,6 +84,6 @@ async def _receive(socket: ClientConnection, take: Take | None) -> None:
             status = orjson.loads(content)
             if status.get("status") == "Success":
                 return
-            told = errors.decode("utf-8", "replace").strip() or status.get("message", "no reason given")
-            raise EngineRefused(f"a program in the pod failed: {told}")
+            reported = errors.decode("utf-8", "replace").strip() or status.get("message", "no reason given")
+            raise EngineRefused(f"a program in the pod failed: {reported}")
     raise SiteUnavailable("the connection into the pod ended before the program did")

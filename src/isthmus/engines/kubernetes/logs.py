@@ -157,7 +157,7 @@ class LogCopies:
                 if new:
                     await asyncio.to_thread(file.write, new)
                     file.flush()
-                    self._tell(key)
+                    self._notify(key)
         return position < known
 
     async def _search(self, key: Key, pod: str, container: str, tail: bytes) -> None:
@@ -170,9 +170,9 @@ class LogCopies:
         place = whole.rfind(tail)
         rest = bytes(whole[place + len(tail) :]) if place >= 0 else (LOST + bytes(whole) if whole else b"")
         await asyncio.to_thread(_append, self._path(*key), rest)
-        self._tell(key)
+        self._notify(key)
 
-    def _tell(self, key: Key) -> None:
+    def _notify(self, key: Key) -> None:
         if event := self._grown.pop(key, None):
             event.set()
 

@@ -74,8 +74,8 @@ class PodSettler:
             complete = await self._copy_logs(known, seen)
         final = self._final(known, failure)
         if not complete and final.reason is not EndReason.CANCELLED:
-            told = f"{final.message}; " if final.message else ""
-            final = replace(final, message=f"{told}the end of its log was lost with the pod")
+            reported = f"{final.message}; " if final.message else ""
+            final = replace(final, message=f"{reported}the end of its log was lost with the pod")
         reach("settle:copied")
         if known.has_job:
             await self._write(known, final)
@@ -85,8 +85,8 @@ class PodSettler:
     @staticmethod
     def barred(known: KnownPod) -> Observation:
         """The end of a run that was cancelled before it came."""
-        told = "cancelled before it began"
-        return Observation(RunState.ENDED, known.engine_id, reason=EndReason.CANCELLED, message=told)
+        reported = "cancelled before it began"
+        return Observation(RunState.ENDED, known.engine_id, reason=EndReason.CANCELLED, message=reported)
 
     async def _copy_logs(self, known: KnownPod, seen: Pod) -> bool:
         path = f"{self._pods}/{seen.name}"

@@ -53,7 +53,7 @@ class RunFollower:
             else:
                 self._live[run_id] = fd
                 asyncio.get_running_loop().add_reader(fd, self._gone, run_id)
-            self.tell(run_id)
+            self.notify(run_id)
 
     def rescan(self, present: set[str]) -> None:
         """Take note of which runs there are; those not seen before are followed."""
@@ -62,16 +62,16 @@ class RunFollower:
             try:
                 if self._layout.run(run_id).ended.exists():
                     self._over.add(run_id)
-                    self.tell(run_id)
+                    self.notify(run_id)
                 else:
                     self.follow(run_id)
             except OSError as error:  # of one run: the others are looked at
                 log.warning("the folder of a run cannot be read", extra={"run": run_id, "error": str(error)})
 
-    def tell(self, run_id: str) -> None:
+    def notify(self, run_id: str) -> None:
         """Its observation may be new."""
         self._on_change(run_id)
-        self._news.tell({run_id})
+        self._news.notify({run_id})
 
     def forget(self, run_id: str) -> None:
         """It is gone."""
@@ -84,7 +84,7 @@ class RunFollower:
     def _gone(self, run_id: str) -> None:
         self._let_go(run_id)
         self._over.add(run_id)
-        self.tell(run_id)
+        self.notify(run_id)
 
     def _let_go(self, run_id: str) -> None:
         fd = self._live.pop(run_id)

@@ -75,7 +75,7 @@ class UsageMeter:
             of_processes = processes_usage(os.getpid())
             cpu, memory = of_processes[0] if cpu is None else cpu, of_processes[1] if memory is None else memory
         joules, source = self.energy(cpu, elapsed, live=True)
-        if self._beside is not None and not self._beside.told:
+        if self._beside is not None and not self._beside.reported:
             joules = None  # what it will measure is not guessed
         use = self._beside.seen.use if self._beside else None
         if use is None and self._boards:

@@ -331,9 +331,9 @@ class ExperimentReconciler:
 
     def _say(self, experiment: Experiment, status: ExperimentStatus) -> None:
         if status.phase is not experiment.status.phase:
-            told = status.message or f"{status.runs.succeeded} of {status.runs.total} runs succeeded"
+            reported = status.message or f"{status.runs.succeeded} of {status.runs.total} runs succeeded"
             warning = status.phase is status.phase.FAILED
-            self._recorder.say(experiment, status.reason or status.phase.value, told, warning=warning)
+            self._recorder.say(experiment, status.reason or status.phase.value, reported, warning=warning)
 
 
 class _NameTaken(Exception):

@@ -91,7 +91,9 @@ async def keep_held(engine: Engine, job: Job, seen: Observation) -> None:
         await engine.release(job.run_id)
 
 
-async def telling(engine: Engine, run_id: str, work: Awaitable[T], tell: Callable[[str], Awaitable[None]]) -> T:
+async def reporting_waits(
+    engine: Engine, run_id: str, work: Awaitable[T], notify: Callable[[str], Awaitable[None]]
+) -> T:
     """Wait for work that moves files, and tell now and then how far they are."""
     task = asyncio.ensure_future(work)
     try:
@@ -100,7 +102,7 @@ async def telling(engine: Engine, run_id: str, work: Awaitable[T], tell: Callabl
                 done, total = moved
                 share = f" ({done * 100 // total}%)" if total else ""
                 try:
-                    await tell(f"{format_bytes(done)} of {format_bytes(total)}{share}")
+                    await notify(f"{format_bytes(done)} of {format_bytes(total)}{share}")
                 except (Conflict, NotFound):  # changed meanwhile: the next remark is made on what it is then
                     continue
         return task.result()

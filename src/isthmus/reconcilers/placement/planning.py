@@ -107,7 +107,7 @@ class DeadlinePlanner:
             if seat is None:
                 waits[uid] = _unseated(uid, survey, outlook, ground)
                 continue
-            plan = _told(uid, survey, seat)
+            plan = _reported(uid, survey, seat)
             if not outlook.starts_now(uid, now):
                 waits[uid] = ("Planned", plan)
                 continue
@@ -146,10 +146,10 @@ def planned(situation: Situation) -> Outlook:
 def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground) -> PlanStatus:
     """What the plan says about one job."""
     seat = outlook.seats.get(uid)
-    return _told(uid, survey, seat) if seat is not None else _unseated(uid, survey, outlook, ground)[1]
+    return _reported(uid, survey, seat) if seat is not None else _unseated(uid, survey, outlook, ground)[1]
 
 
-def _told(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
+def _reported(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
     left_out = survey.ways[uid].left_out
     now = survey.situation.now
     return plan_status(survey.tasks[uid], seat, now, deadline=survey.deadlines[uid], left_out=left_out)
@@ -158,14 +158,14 @@ def _told(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
 def _unseated(uid: str, survey: Survey, outlook: Outlook, ground: Ground) -> tuple[str, PlanStatus]:
     ways, now, deadline = survey.ways[uid], survey.situation.now, survey.deadlines[uid]
     if uid in outlook.crowded:
-        told = f"waits behind {len(outlook.seats)} jobs whose deadlines are more pressing"
-        return "Planned", no_plan(told, now, deadline=deadline)
+        reported = f"waits behind {len(outlook.seats)} jobs whose deadlines are more pressing"
+        return "Planned", no_plan(reported, now, deadline=deadline)
     if not ground.sites:
         verdict = why_waiting(ways.demands[0], (), (), None, None)
         return verdict.reason, no_plan(verdict.message, now, deadline=deadline)
     if ways.found:
-        told = f"waits for room at {', '.join(sorted({way.site for way in ways.found})[:5])}"
-        return "InsufficientRoom", no_plan(told, now, deadline=deadline, left_out=ways.left_out)
+        reported = f"waits for room at {', '.join(sorted({way.site for way in ways.found})[:5])}"
+        return "InsufficientRoom", no_plan(reported, now, deadline=deadline, left_out=ways.left_out)
     listed = read_reasons("; ".join([NO_SITE, *ways.left_out]))
     return "NoSiteFits", no_plan(str(listed), now, deadline=deadline, left_out=ways.left_out)
 

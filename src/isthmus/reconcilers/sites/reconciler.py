@@ -199,8 +199,8 @@ class SiteReconciler:
             return  # the time of the look alone is not news
         await self._writer.status(record, status)
         if status.phase is not site.status.phase:
-            told = status.message or f"{status.phase.value}"
-            self._recorder.say(site, status.phase.value, told, warning=status.phase is SitePhase.UNREACHABLE)
+            reported = status.message or f"{status.phase.value}"
+            self._recorder.say(site, status.phase.value, reported, warning=status.phase is SitePhase.UNREACHABLE)
 
     async def _remove(self, record: Record, site: Site) -> Result:
         if FINALIZER not in (site.metadata.finalizers or ()):

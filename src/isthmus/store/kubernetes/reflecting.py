@@ -133,9 +133,9 @@ class Reflector:
             if type_ == EventType.BOOKMARK:
                 self.hub.advance(int(obj["metadata"]["resourceVersion"]))
             else:
-                self._tell(EventType(type_), incoming(self.kind, obj))
+                self._notify(EventType(type_), incoming(self.kind, obj))
 
-    def _tell(self, type_: EventType, record: Record) -> None:
+    def _notify(self, type_: EventType, record: Record) -> None:
         if record.version <= self.hub.version:
             return
         if (ahead := self._ahead.get(record.key)) is not None and ahead.version <= record.version:

@@ -146,7 +146,7 @@ class KubernetesStore:
                 answer = await self.api.send("DELETE", path, str(key), options)
             if answer.get("kind") == kind.name and answer["metadata"].get("finalizers"):
                 return self._record(kind, answer)
-            return await removal.told()
+            return await removal.reported()
 
     async def list(
         self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
@@ -231,7 +231,7 @@ class KubernetesStore:
         async with _Removal(self, kind, last) as removal:
             record = await self._put(kind, obj)
             if record.obj["metadata"].get("deletionTimestamp") and not record.obj["metadata"].get("finalizers"):
-                return await removal.told(record)
+                return await removal.reported(record)
             return record
 
     async def _put(self, kind: Kind, obj: Mapping[str, Any], sub: str = "") -> Record:
@@ -271,7 +271,7 @@ class _Removal:
         if self._reflector is not None:
             self._reflector.stop_waiting(self._last.uid)
 
-    async def told(self, last: Record | None = None) -> Record:
+    async def reported(self, last: Record | None = None) -> Record:
         """The last state under the version of the removal; under its own last version if the watch is late."""
         if self._reflector is not None:
             try:

@@ -203,8 +203,8 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._lock.release()
             problem = translated(error, self._path)
-            told = f"{self._path}: {problem.message} ({error})"  # whoever starts the server may know where it lies
-            raise StoreUnavailable(told) if is_busy(error) else Misconfigured(told) from error
+            reported = f"{self._path}: {problem.message} ({error})"  # whoever starts the server may know where it lies
+            raise StoreUnavailable(reported) if is_busy(error) else Misconfigured(reported) from error
         except BaseException:
             self._lock.release()
             raise

@@ -62,7 +62,7 @@ class RunContract(EngineSuite):
         await engine.submit(run)
         end = await wait_ended(engine, run.id)
         assert end.exit_code == 127
-        if self.traits.tells_start_failures:
+        if self.traits.reports_start_failures:
             assert end.reason is EndReason.START_FAILED
             assert "no-such-program-anywhere" in end.message
 
@@ -160,7 +160,7 @@ class RunContract(EngineSuite):
         run = self.make_run("tail", "/dev/zero", memory_bytes=64 * 2**20, time_limit=PATIENCE / 2)
         await engine.submit(run)
         end = await wait_ended(engine, run.id)
-        if self.traits.tells_out_of_memory:
+        if self.traits.reports_out_of_memory:
             assert end.reason is EndReason.OUT_OF_MEMORY
         else:
             assert end.reason in (EndReason.COMPLETED, EndReason.OUT_OF_MEMORY)

@@ -50,10 +50,10 @@ def script(wanted: Metering, guessed: Guess | None, sys: str = "/sys") -> str:
     whole = [n for n, (_, meter) in enumerate(wanted.meters) if meter.source in WHOLE_NODE]
     own = [n for n in range(len(wanted.meters)) if n not in whole]
     energy = "".join(_OWN.format(n=n) for n in own) + "".join(_SHARED.format(n=n) for n in whole)
-    told = "".join(_TOLD.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
+    reported = "".join(_TOLD.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
     head = _HEAD + meters.lines(wanted, sys)
-    told = f'{{\n{told}}} >"$run/.meters"\n' if told else ""
-    return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(told=told)
+    reported = f'{{\n{reported}}} >"$run/.meters"\n' if reported else ""
+    return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(reported=reported)
 
 
 _HEAD = r"""run=$1

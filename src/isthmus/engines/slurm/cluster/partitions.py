@@ -51,8 +51,8 @@ def choose(
     reasons = {name: unfit(run, by_name[name], nodes, gres=gres, access=access) for name in order}
     fitting = [name for name, reason in reasons.items() if reason is None]
     if not fitting:
-        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
-        raise EngineRefused(f"No partition of this cluster takes the job. {told}.")
+        reported = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
+        raise EngineRefused(f"No partition of this cluster takes the job. {reported}.")
     if not allowed and (fitting[0] == default or (default is None and len(fitting) == len(order))):
         return ()
     return (fitting[0],)  # not all of them: those for special nodes would fill up with ordinary jobs

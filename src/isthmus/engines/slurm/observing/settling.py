@@ -194,9 +194,9 @@ class RunSettler:
         known.broken += 1
         if known.broken < PATIENCE:
             return False
-        told = f"it ended, but what it left behind cannot be understood: {reason(error)}"
+        reported = f"it ended, but what it left behind cannot be understood: {reason(error)}"
         number = "" if known.record.job is None else str(known.record.job)
-        final = Observation(RunState.ENDED, number, reason=EndReason.SUPERVISOR_LOST, message=told)
+        final = Observation(RunState.ENDED, number, reason=EndReason.SUPERVISOR_LOST, message=reported)
         try:
             await self.finish(known, final)
         except IsthmusError:

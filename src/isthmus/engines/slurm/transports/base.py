@@ -121,7 +121,7 @@ class Budget:
             self._tokens -= 1
             self.calls += 1
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """For people."""
         held = f"; calls were held back {self.waited:.1f} s in all" if self.waited else ""
         return f"{self._rate:g} calls per second{held}"

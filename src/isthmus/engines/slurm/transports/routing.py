@@ -96,7 +96,7 @@ class BestWays:
 
     async def submit(self, wanted: Submission) -> int:
         """Submit, once."""
-        return await self._tell(lambda way: way.submit(wanted))
+        return await self._notify(lambda way: way.submit(wanted))
 
     async def cancel(self, number: int, user: str) -> None:
         """Ask for the end of a job: as often as is needed."""
@@ -146,7 +146,7 @@ class BestWays:
                 log.info("another way into Slurm is asked", extra={"way": name, "error": str(error)})
         return await self._use(last, call)
 
-    async def _tell(self, call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
+    async def _notify(self, call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
         """Do what must not be done twice: by one way only."""
         return await self._use(self._awake(self._sending)[0], call)
 
