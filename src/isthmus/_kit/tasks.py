@@ -125,7 +125,7 @@ class Supervised:
             if task.cancelling():
                 raise
             return RuntimeError("something that it waited for was cancelled")
-        except Exception as caught:  # noqa: BLE001 - whatever it is, it is returned, logged and told
+        except Exception as caught:  # noqa: BLE001 - whatever it is, it is returned, logged and reported
             return caught
         finally:
             self._working = False

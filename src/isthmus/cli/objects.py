@@ -155,7 +155,9 @@ def delete(
     cascade: Annotated[str, typer.Option(help="What becomes of owned objects: background, foreground, orphan.")] = (
         "background"
     ),
-    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="Gone already is as good.")] = False,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="It is no error if it is already gone.")
+    ] = False,
     yes: Yes = False,
     namespace: Namespace = None,
     url: Url = None,

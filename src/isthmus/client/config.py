@@ -96,7 +96,7 @@ def login_file(env: Mapping[str, str]) -> Path:
 
 
 def local_instance(env: Mapping[str, str]) -> Path:
-    """Where `isthmus up` keeps everything when it is not told otherwise."""
+    """Where `isthmus up` keeps everything unless it is asked otherwise."""
     from isthmus.config.server import default_data_folder
 
     return default_data_folder(dict(env))

@@ -125,7 +125,7 @@ def _check_ordinary(top: str) -> None:
 
 
 def walk(top: str, limits: FolderLimits | None = None, environments: list[str] | None = None) -> list[FolderEntry]:
-    """Every file and link that is to be sent; `environments` is told of those that are not."""
+    """Every file and link that is to be sent; `environments` collects those that are not."""
     found: list[FolderEntry] = []
     size = 0
     # The last of each: whether it was asked for outright, and so is sent whatever it is.

@@ -160,8 +160,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Handle]:
         """Start a command or a script, with a folder sent along, and answer at once with a handle.
 
-        `files` is the folder; None sends nothing. The present folder, the default, is sent only if it is small;
-        name it (`files=Path.cwd()`) to send it whatever its size. `notice` is told what was left out unasked. The
+        `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small; name it
+        (`files=Path.cwd()`) to send it whatever its size. `notice` is called with what was left out unasked. The
         options are those of `JobOptions`.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
@@ -237,7 +237,7 @@ class Operations(ABC, Generic[Handle]):
         attempt: int | None = None,
         namespace: str | None = None,
     ) -> Feed[bytes]:
-        """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
+        """A job's output as bytes; with `follow` until the job has ended, over lost connections and more attempts."""
         tenant = yield from self._tenant(namespace)
         cursor = LogCursor(tenant, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
         yield from resuming.read_log(cursor)

@@ -63,7 +63,7 @@ class SiteRoom:
 
     @property
     def others(self) -> float:
-        """CPUs that work holds which is not ours, as far as the site tells."""
+        """CPUs that work holds which is not ours, as far as the site reports."""
         return float(self._reported("others").get("cpus") or 0)
 
     @property
@@ -88,7 +88,7 @@ class SiteRoom:
 
     @property
     def boards(self) -> dict[str, Share]:
-        """Devices without the class cpu, which is told as CPUs."""
+        """Devices without the class cpu, which is reported as CPUs."""
         return {name: part for name, part in self.devices.items() if name != _CPU_CLASS}
 
     def _reported(self, what: str) -> Mapping[str, Any]:

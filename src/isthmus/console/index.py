@@ -340,7 +340,7 @@ def _headline(status: Mapping[str, Any]) -> str:
 
 
 def what_runs(spec: Mapping[str, Any]) -> str:
-    """The command, or the first telling line of the script."""
+    """The command, or the first line of the script that says something."""
     if spec.get("command"):
         return " ".join(_quoted(str(word)) for word in spec["command"])
     lines = [line.strip() for line in (spec.get("script") or "")[:4000].splitlines()]

@@ -1,4 +1,4 @@
-"""Tells subscribers which runs may have changed."""
+"""Notifies subscribers which runs may have changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 
 class News:
-    """Tells subscribers which runs may have changed."""
+    """Notifies subscribers which runs may have changed."""
 
     def __init__(self) -> None:
         self._subscribers: set[_Subscriber] = set()

@@ -116,7 +116,7 @@ class KubernetesClient:
                 yield event
 
     async def events(self, path: str, params: Params, *, silence: float) -> AsyncGenerator[tuple[str, Any]]:
-        """What a watch tells: what happened, and the object. Raises Expired, Unavailable."""
+        """What a watch reports: what happened, and the object. Raises Expired, Unavailable."""
         asked = {**params, "watch": "true", "allowWatchBookmarks": "true"}
         async with self.stream(path, asked, silence=silence) as blocks:
             async for line in _lines(blocks):

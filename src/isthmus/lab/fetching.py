@@ -31,7 +31,7 @@ def cache_of(name: str) -> Path:
 
 
 def reporter(what: str) -> Say:
-    """Tells progress, one line at a time."""
+    """Reports progress, one line at a time."""
 
     def notify(line: str) -> None:
         sys.stderr.write(f"{what}: {line}\n")

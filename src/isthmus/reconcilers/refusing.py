@@ -35,7 +35,7 @@ CONDITION = "Accepted"
 
 
 class Refuser:
-    """Checks what informers hear, and tells on the objects what is wrong."""
+    """Checks what informers hear, and says on the objects what is wrong."""
 
     def __init__(self, store: Store, leadership: Leadership) -> None:
         self._store, self._leadership = store, leadership
@@ -61,7 +61,7 @@ class Refuser:
         return record
 
     async def run(self) -> None:
-        """Tell on the objects, until cancelled."""
+        """Say it on the objects, until cancelled."""
         while True:
             record, message = await self._queue.get()
             try:
@@ -70,7 +70,7 @@ class Refuser:
             except (Conflict, NotFound):
                 continue  # changed meanwhile: the watch brings it again
             except IsthmusError as error:
-                log.warning("not told on the object", extra={"key": str(record.key), "error": str(error)})
+                log.warning("not written on the object", extra={"key": str(record.key), "error": str(error)})
                 await asyncio.sleep(1)
                 self._queue.put_nowait((record, message))
 

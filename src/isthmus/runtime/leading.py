@@ -8,7 +8,7 @@ hands. A leader that was paused (SIGSTOP, a machine that slept) finds that deadl
 stops whatever it was about to do until the lease is renewed; if nobody took it meanwhile, it goes on where it was.
 
 The lease is kept on a thread with an event loop and connections of its own, so that work that blocks the main event
-loop for seconds does not cost the lead. A main loop that answers nothing for `stuck` seconds is as good as dead: then
+loop for seconds does not cost the lead. A main loop that answers nothing for `stuck` seconds counts as dead: then
 the lease is no longer renewed, and another control plane goes on.
 """
 
@@ -286,7 +286,7 @@ class LeaderElection:
 
 
 class _Keeper:
-    """Keeps the lease, and tells when it was won or lost."""
+    """Keeps the lease, and says when it was won or lost."""
 
     def __init__(self, election: LeaderElection, settings: LeaderSettings, notify: Callable[[int], None]) -> None:
         self._election, self._settings, self._notify = election, settings, notify

@@ -22,7 +22,7 @@ from .ledger import Ledger
 from .shares import Turns, sum_of
 
 MOST_TOLD = 4
-"""Sites that are named when it is told why a job went to another."""
+"""Sites that are named when it is reported why a job went to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SiteView:
     machine: Room | None = None
     """The most cpus and memory that one machine has, where it is known."""
     others: Room = field(default_factory=Room)
-    """What is taken by work that is not ours, as far as the engine tells."""
+    """What is taken by work that is not ours, as far as the engine reports."""
     default_image: bool = True
     """Whether a job may do without naming an image."""
 
@@ -213,7 +213,7 @@ def why_there(
     hindered: Mapping[str, str | None],
     free: Mapping[str, Room],
 ) -> str | None:
-    """Why a job goes to a site, in words; None where it asked for no other. What hinders it elsewhere is told too."""
+    """Why a job goes to a site, in words; None where it asked for no other; with what hinders it elsewhere."""
     asked = [site for site in sites if not demand.sites or site.name in demand.sites]
     if len(asked) < 2:
         return None
@@ -310,7 +310,7 @@ def why_waiting(
     tenant: TenantSpec | None,
     over: str | None,
 ) -> Verdict:
-    """What the jobs of a demand are told that found no room."""
+    """What the jobs of a demand that found no room are shown."""
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:

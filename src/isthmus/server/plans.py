@@ -1,7 +1,7 @@
 """What if: a plan for a job that is not there yet, or for another deadline, from the store alone.
 
 Everything is read at the moment of the question, so every replica can answer, and nothing is changed. The answer names
-sites, devices, times and costs; of other tenants' jobs it tells no more than when room is expected.
+sites, devices, times and costs; of other tenants' jobs it says no more than when room is expected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StorePlans:
         self._one_at_a_time = asyncio.Lock()
 
     async def plan(self, job: Job) -> PlanStatus:
-        """What would be planned for the job as it is given. Its uid tells whether it is one that there is."""
+        """What would be planned for the job as it is given. Its uid says whether it is one that there is."""
         if job.status.phase.terminal:
             raise Conflict(f"job {job.name} has {job.status.phase.value.lower()}; there is nothing left to plan")
         async with self._one_at_a_time:  # a question is work for the processor; a crowd of them must not be

@@ -40,7 +40,7 @@ from isthmus.resources.sites import Capacity, SiteNode
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run goes. `after` is the seconds from its start to its end; None: it ends when it is told to."""
+    """How a run goes. `after` is the seconds from its start to its end; None: it ends when it is asked to."""
 
     after: float | None = 0.0
     exit_code: int | None = 0
@@ -65,7 +65,7 @@ class Faults:
     delay: float = 0.0
     """Seconds that every call takes longer."""
     silent: bool = False
-    """Ends are not told through `changes`."""
+    """Ends are not reported through `changes`."""
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class FakeMachine:
                 self._followers.pop(run_id, None)
 
     def listen(self) -> _LogListener:
-        """Be told of changes."""
+        """Be notified of changes."""
         listener = _LogListener(set(self.runs))
         self._listeners.add(listener)
         return listener

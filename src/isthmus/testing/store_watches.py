@@ -61,7 +61,7 @@ class WatchingContract(Contract):
             assert reported(await take(changes, 4)) == [(ADDED, "j0"), (ADDED, "j1"), (ADDED, "j2"), (DELETED, "j1")]
 
     async def test_kind_and_namespace(self, store: Store) -> None:
-        """Others are not told."""
+        """Others are not notified."""
         since = await store.version()
         async with store.watch(Query(JOB, "ada"), since=since) as one, store.watch(Query(JOB), since=since) as all_:
             await store.create(SITE, site("s"))
@@ -72,7 +72,7 @@ class WatchingContract(Contract):
 
     @pytest.mark.parametrize("replayed", [False, True])
     async def test_what_begins_and_stops_to_match(self, store: Store, replayed: bool) -> None:
-        """Is told as added and deleted, to those who watch and to those who come later."""
+        """Is reported as added and deleted, to those who watch and to those who come later."""
         since = await store.version()
         by_label = store.watch(Query(JOB, "ada", parse_labels("on=1")), since=since)
         by_field = store.watch(Query(JOB, None, fields=parse_fields("status.phase=Running", JOB.fields)), since=since)
@@ -126,7 +126,7 @@ class WatchingContract(Contract):
                 pass
 
     async def test_a_slow_reader_is_dropped_alone(self, location: StoreLocation, store: Store) -> None:
-        """It is told to list again; the others miss nothing."""
+        """It is asked to list again; the others miss nothing."""
         await store.close()
         small = await location.open(StoreSettings(buffer_changes=10))
         since = await small.version()
@@ -199,7 +199,7 @@ class WatchingContract(Contract):
                 await waiting
 
     async def test_watchers_see_what_lists_show(self, location: StoreLocation, store: Store) -> None:
-        """Many writers and watchers that come at any time: every watcher's picture ends as the list does."""
+        """Many writers and watchers that come at any time: every watcher's view ends as the list does."""
         await store.close()
         busy = await location.open(StoreSettings(recent_changes=self.recent, batch=7))
         chance = random.Random(7)  # noqa: S311
@@ -211,15 +211,15 @@ class WatchingContract(Contract):
 
         async def watch(since: int | None, late: float) -> dict[str, Any]:
             await asyncio.sleep(late)
-            picture: dict[str, Any] = {}
+            view: dict[str, Any] = {}
             last = 0
             async with busy.watch(Query(JOB), since=since, bookmarks=0.02) as changes:
                 async for change in changes:
                     if change.type is EventType.BOOKMARK:
                         if done.is_set() and change.version >= final[0]:
-                            return picture
+                            return view
                     else:
-                        last = _draw(picture, change, last if since is not None or change.type is not ADDED else 0)
+                        last = _draw(view, change, last if since is not None or change.type is not ADDED else 0)
             raise AssertionError("a watch does not end by itself")
 
         final = [0]
@@ -229,9 +229,9 @@ class WatchingContract(Contract):
         final[0] = await busy.version()
         done.set()
         async with asyncio.timeout(PATIENCE):
-            pictures = await asyncio.gather(*watchers)
+            views = await asyncio.gather(*watchers)
         expected = {r.key.name: r.data for r in (await busy.list(Query(JOB))).records}
-        assert all(picture == expected for picture in pictures)
+        assert all(view == expected for view in views)
 
 
 async def _some_write(store: Store, chance: random.Random, name: str) -> None:
@@ -249,14 +249,14 @@ async def _some_write(store: Store, chance: random.Random, name: str) -> None:
             return
 
 
-def _draw(picture: dict[str, Any], change: Change, last: int) -> int:
+def _draw(view: dict[str, Any], change: Change, last: int) -> int:
     assert change.record is not None
     assert change.version > last, "in order, and none twice"
     if change.type is DELETED:
-        picture.pop(change.record.key.name)
+        view.pop(change.record.key.name)
     else:
-        assert (change.type is ADDED) == (change.record.key.name not in picture)
-        picture[change.record.key.name] = change.record.data
+        assert (change.type is ADDED) == (change.record.key.name not in view)
+        view[change.record.key.name] = change.record.data
     return change.version
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a try that was stopped for another job: pure steps of the lifecycle."""
+"""What becomes of an attempt that was stopped for another job: pure steps of the lifecycle."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Following jobs: one watch of the store for everybody who waits for a job to go on.
 
 The watch runs while somebody follows. When it had to begin anew it may have missed something, so that every
-follower is told to read its job again; nobody concludes anything from silence.
+follower is asked to read its job again; nobody concludes anything from silence.
 """
 
 from __future__ import annotations

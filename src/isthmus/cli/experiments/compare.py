@@ -141,7 +141,7 @@ def compare(
 
 
 def _follow(client: Client, made: Object, output: ReportFormat) -> int:
-    """Tell how far it is until it is over, then show the table."""
+    """Report how far it is until it is over, then show the table."""
     name, home = made["metadata"]["name"], made["metadata"]["namespace"]
     signal.signal(signal.SIGTERM, terminated)
     while True:

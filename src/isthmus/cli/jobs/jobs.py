@@ -218,7 +218,7 @@ def release(
 
 
 def _each(client: Client, names: list[str], intent: str, reported: str, form: Format) -> None:
-    """Tell every job; what fails for one does not spare the others."""
+    """Send it to every job; what fails for one does not spare the others."""
     first: IsthmusError | None = None
     changed = []
     for name in names:

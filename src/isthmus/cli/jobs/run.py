@@ -92,7 +92,7 @@ def run(
 ) -> None:
     """Run a command as if it ran here: live output, its exit code, this folder.
 
-    The present folder is sent if it is small (2,000 files, 100 MB), without virtual environments and what .gitignore
+    The current folder is sent if it is small (2,000 files, 100 MB), without virtual environments and what .gitignore
     and .isthmusignore name; only what the server does not have goes over the wire. From your home folder, or /,
     nothing is sent. A script file is run by the interpreter in its first line; without one, .py by python3, anything
     else by sh; #SBATCH lines are honoured, and those that cannot be are named. Where standard output and standard

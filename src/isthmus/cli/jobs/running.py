@@ -1,6 +1,6 @@
 """What `isthmus run` does: send, submit, show both streams live, end like the command would have ended here.
 
-Two threads copy the two streams; the main thread waits, and answers Ctrl-C. Why a job waits is told on standard
+Two threads copy the two streams; the main thread waits, and answers Ctrl-C. Why a job waits is reported on standard
 error once it has waited for a second. Standard output belongs to the job alone.
 """
 
@@ -255,7 +255,7 @@ class _Run:
         self._cursors = [self._cursor(stream) for stream in (("stdout", "stderr") if separate else ("stdout",))]
         self._open = len(self._cursors)
         self._cancelled = 0
-        self._placed = threading.Event()  # whether it was told where, and why there
+        self._placed = threading.Event()  # whether its place was reported, and why there
 
     def _cursor(self, stream: str) -> LogCursor:
         return LogCursor(self._job.namespace, self._job.name, follow=True, stream=stream, attempt=0, pinned=False)
@@ -401,7 +401,7 @@ def bring(client: Client, job: JobHandle) -> str:
 
 
 def unusual_end(job: Object) -> str:
-    """What to say of a job whose exit code does not tell the story; empty for an ordinary end."""
+    """What to say of a job whose exit code does not say everything; empty for an ordinary end."""
     status = job.get("status") or {}
     phase, message = str(status.get("phase")), str(status.get("message") or "")
     if status.get("reason") == "StartFailed" and ((job.get("spec") or {}).get("command") or [""])[0] == "python":

@@ -1,4 +1,4 @@
-"""Series as small pictures of one line. Pure."""
+"""Series as sparklines. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def lines(metrics: Object, width: int = 40) -> list[tuple[str, str]]:
-    """A title and a picture with the newest value, for every series."""
+    """A title and a sparkline with the newest value, for every series."""
     found = []
     for series in metrics.get("series") or ():
         values = [float(value) for _, value in series["points"]]

@@ -1,4 +1,4 @@
-"""Why a job waits, in sentences, and a thread that tells them while somebody looks on. Nothing heavy is imported."""
+"""Why a job waits, in sentences, and a thread that says them while somebody looks on. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def report_why(client: Client, namespace: str, name: str, wanted: Callable[[], b
             said = why
     except IsthmusError as error:
         if wanted():
-            say(f"cannot tell why job {name} waits: {error.message}")
+            say(f"cannot say why job {name} waits: {error.message}")
 
 
 def where(job: Object) -> str:
@@ -76,7 +76,7 @@ def report_where(client: Client, namespace: str, name: str, reported: threading.
                 say(found)
                 return
     except IsthmusError as error:
-        say(f"cannot tell where job {name} goes: {error.message}")
+        say(f"cannot say where job {name} goes: {error.message}")
 
 
 def in_background(client: Client, namespace: str, name: str, wanted: Callable[[], bool]) -> None:

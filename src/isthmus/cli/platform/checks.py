@@ -108,7 +108,7 @@ def _own_cgroup() -> Path | None:
 
 
 def disk_check(folder: Path) -> Finding:
-    """Room where an instance on this machine keeps everything, unless it was told otherwise."""
+    """Room where an instance on this machine keeps everything, unless it was configured otherwise."""
     free = shutil.disk_usage(folder).free
     reported = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
     if free < _LITTLE:
@@ -171,7 +171,7 @@ def _version_check(url: str, reported: Mapping[str, object]) -> Finding:
 def _clock_check(headers: Mapping[str, str]) -> Finding:
     date = headers.get("date")
     if not date:
-        return Finding("clock", "warn", "the server does not tell its time")
+        return Finding("clock", "warn", "the server does not report its time")
     skew = abs((datetime.now(UTC) - parsedate_to_datetime(date).astimezone(UTC)).total_seconds())
     if skew > _SKEW:
         return Finding("clock", "warn", f"{skew:.0f} s away from the server's", "set both clocks with NTP")

@@ -203,7 +203,7 @@ class KubernetesEngine:
         self._remember(made)
 
     def _take(self, run_id: str, obj: dict[str, Any]) -> KnownPod:
-        """A pod that the API server told us of just now."""
+        """A pod that the API server reported just now."""
         seen = parsing.pod(obj)
         assert seen is not None
         known = self._known.setdefault(run_id, KnownPod(run_id, self._engine_id(run_id)))
@@ -218,7 +218,7 @@ class KubernetesEngine:
     # Watching
 
     def _on_list(self, found: dict[str, Pod], begun: float) -> None:
-        """All pods at one moment: also tells which are gone."""
+        """All pods at one moment: also says which are gone."""
         for seen in found.values():
             self._on_change("ADDED", seen)
         there = {seen.run_id for seen in found.values() if not seen.inert}
@@ -362,7 +362,7 @@ class KubernetesEngine:
                 await execute(self.client, path, pods.MAIN, wrapping.terminate(grace))
                 return
             except IsthmusError as error:
-                log.info("a run could not be told to end", extra={"run": run_id, "error": str(error)})
+                log.info("a run could not be asked to end", extra={"run": run_id, "error": str(error)})
         if not known.over:
             await self._delete_pod(run_id, max(1, math.ceil(grace)))
 

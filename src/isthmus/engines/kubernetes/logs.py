@@ -30,7 +30,7 @@ FOLLOW_AFTER = 2.0
 """Seconds after which a log is followed though nobody reads it. Most short runs end before, and are copied once."""
 _SILENCE = 600.0
 _AFTER_END = 2.0
-"""Seconds until a log that ended is looked at again. By then the watch has told that the container ended, too."""
+"""Seconds until a log that ended is looked at again. By then the watch has reported that the container ended, too."""
 # What a node answers, as if it were the log, when it no longer has the container.
 _NO_LOG = re.compile(rb"(unable to retrieve container logs for|failed to try resolving symlinks in path) [^\n]*\n?")
 # What it may add to the end of a log, when the container goes while it is read.

@@ -236,7 +236,7 @@ def _shown(text: str) -> str:
 
 
 def _signal(code: int | None) -> str | None:
-    """A shell tells a signal by a code above 128."""
+    """A shell reports a signal by a code above 128."""
     if code is None or code <= 128:
         return None
     try:

@@ -1,7 +1,7 @@
 """What running pods use, written down while they run.
 
 One call feeds many runs. Where the cluster has the metrics API, it lists all pods of the site; else each node that runs
-something of ours is asked for its own statistics, through the API server. The second tells the cpu time since the
+something of ours is asked for its own statistics, through the API server. The second reports the cpu time since the
 start, the first only how much is used now, which is added up here.
 
 Both need rights that a site does not need otherwise. What our account may not ask is not asked again for a while, and
@@ -90,7 +90,7 @@ class Sampler:
         await asyncio.to_thread(self._path(run_id).unlink, missing_ok=True)
 
     def completed(self, run_id: str, usage: RunUsage | None, elapsed: float | None) -> RunUsage | None:
-        """What a run used, with what only its samples tell: one that was killed or evicted left no report."""
+        """What a run used, with what only its samples say: one that was killed or evicted left no report."""
         known = self._known.get(run_id)
         if known is None:
             return usage
@@ -143,7 +143,7 @@ class Sampler:
         except IsthmusError as error:
             if is_denied(error):
                 raise
-            log.info("a node does not tell what its pods use", extra={"node": node, "error": str(error)})
+            log.info("a node does not report what its pods use", extra={"node": node, "error": str(error)})
             return []
         return from_node(reported, self._settings.namespace)
 
@@ -173,7 +173,7 @@ def _cpu_seconds(seen: ContainerUsage, known: Sampled | None, started: float) ->
 
 
 def from_node(reported: Mapping[str, Any], namespace: str) -> list[tuple[str, ContainerUsage]]:
-    """Pods by their names, as a kubelet tells of them."""
+    """Pods by their names, as a kubelet reports them."""
     found = []
     for entry in reported.get("pods") or ():
         main = next((c for c in entry.get("containers") or () if c.get("name") == pods.MAIN), None)
@@ -190,7 +190,7 @@ def from_node(reported: Mapping[str, Any], namespace: str) -> list[tuple[str, Co
 
 
 def from_metrics(reported: Mapping[str, Any]) -> list[tuple[str, ContainerUsage]]:
-    """Pods by their names, as the metrics API tells of them."""
+    """Pods by their names, as the metrics API reports them."""
     found = []
     for item in reported.get("items") or ():
         main = next((c for c in item.get("containers") or () if c.get("name") == pods.MAIN), None)

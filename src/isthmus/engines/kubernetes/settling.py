@@ -1,6 +1,6 @@
 """How a run ended: its log is copied to the end, what happened is put into words and written down, in this order.
 
-Only then is the end told to anybody: whoever hears of it finds the whole log, and a control plane that is killed on
+Only then is the end reported to anybody: whoever hears of it finds the whole log, and a control plane that is killed on
 the way does the same again.
 """
 
@@ -93,7 +93,7 @@ class PodSettler:
         complete = await self._logs.finish(known.run_id, Stream.STDOUT, path, pods.MAIN)
         if pods.ERRORS in seen.names:
             if "code" not in parsing.report(seen.main.message):
-                await self._release(path, pods.ERRORS)  # the wrapper was killed: nobody told the helper
+                await self._release(path, pods.ERRORS)  # the wrapper was killed: nobody asked the helper
             await self._errors_ended(known)
             complete &= await self._logs.finish(known.run_id, Stream.STDERR, path, pods.ERRORS)
         return complete
@@ -113,7 +113,7 @@ class PodSettler:
         try:
             await execute(self._client, path, container, wrapping.release())
         except IsthmusError as error:
-            log.info("a helper could not be told to end", extra={"pod": path, "error": str(error)})
+            log.info("a helper could not be asked to end", extra={"pod": path, "error": str(error)})
 
     def _final(self, known: KnownPod, failure: str) -> Observation:
         seen, now = known.pod, utcnow()

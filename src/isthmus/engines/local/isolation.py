@@ -106,7 +106,7 @@ class Sandbox:
     """Whether jobs see the machine's network; without it, they have a loopback of their own and nothing else."""
 
     def options(self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD) -> list[str]:
-        """What bubblewrap is told, by a descriptor: the job could read it from bubblewrap's command line."""
+        """What bubblewrap is given, by a descriptor: the job could read it from bubblewrap's command line."""
         options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent", *self._system()]
         options += ["--bind", str(folder.work), JOB_HOME, "--bind", str(folder.tmp), "/tmp"]  # noqa: S108
         options += ["--ro-bind", str(folder.launch), LAUNCH_HOME, "--chdir", JOB_HOME]

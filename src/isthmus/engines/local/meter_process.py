@@ -1,8 +1,8 @@
 """The process that reads meters beside a run: a shell with the lines of `engines/meters.py`, as the job's own user.
 
-The supervisor starts it for runs whose device classes have a meter or tell their use, reads along without ever waiting,
-and tells it to look once more at the end. It is a session of its own outside of the job's sandbox and groups, and dies
-with its supervisor. Standard library only.
+The supervisor starts it for runs whose device classes have a meter or report their use, reads along without ever
+waiting, and asks it to look once more at the end. It is a session of its own outside of the job's sandbox and groups,
+and dies with its supervisor. Standard library only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MeterProcess:
         os.close(reported)
 
     def look(self) -> bool:
-        """Take what it told meanwhile; whether it will tell no more."""
+        """Take what it reported meanwhile; whether it will report no more."""
         over = False
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._pipe, _PIECE):

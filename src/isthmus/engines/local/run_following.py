@@ -1,6 +1,6 @@
-"""Telling of changes as they happen.
+"""Reporting changes as they happen.
 
-The kernel tells when a supervisor is gone (a pidfd becomes readable), which is right after it wrote the end, or
+The kernel says when a supervisor is gone (a pidfd becomes readable), which is right after it wrote the end, or
 after somebody killed it: one event covers both. A slow look at the folder finds runs that another engine started.
 """
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class RunFollower:
-    """Follows all runs of a root, and tells its subscribers which may have changed."""
+    """Follows all runs of a root, and notifies its subscribers which may have changed."""
 
     def __init__(self, layout: Layout, on_change: Callable[[str], None]) -> None:
         self._layout = layout
@@ -37,7 +37,7 @@ class RunFollower:
         self._news.close()
 
     def follow(self, run_id: str) -> None:
-        """Follow a run that was started; tell of it now, and again when it ends."""
+        """Follow a run that was started; report it now, and again when it ends."""
         if run_id not in self._live and run_id not in self._over:
             started = read_record(self._layout.run(run_id).started)
             if started is None:

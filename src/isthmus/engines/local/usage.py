@@ -2,7 +2,7 @@
 
 The supervisor asks while the run goes on. With control groups that is four small reads; without, one for each process
 of the run. Energy and use come from the meters of the device classes, which a process beside the run reads
-(`meter_process.py`), else from RAPL, and from drivers that tell of their board unasked (`gpu_busy_percent`, hwmon);
+(`meter_process.py`), else from RAPL, and from drivers that report their board unasked (`gpu_busy_percent`, hwmon);
 what none of them counts is estimated.
 """
 

@@ -369,7 +369,7 @@ class SlurmEngine:
         self._watcher.watch(bool(self._active), running=running)
 
     def _due(self, changed: set[str]) -> set[str]:
-        """What is told now. Why runs wait is told after a burst: each word is a write that the burst would wait for."""
+        """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
         changed |= self._untold
         self._untold = set()
         if self._watcher.in_burst:

@@ -22,7 +22,7 @@ class Meaning:
     state: RunState
     reason: EndReason | None = None
     reported: str = ""
-    """What to tell people beyond the state itself."""
+    """What people are shown beyond the state itself."""
 
 
 BASE: Mapping[str, Meaning] = {

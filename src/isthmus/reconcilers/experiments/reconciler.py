@@ -195,7 +195,7 @@ class ExperimentReconciler:
         except AlreadyExists:
             there = self._jobs.get(Key(JOB.name, experiment.namespace, name))
             if there is None:
-                raise Conflict(f"{name} was made a moment ago; the watch will tell by whom") from None
+                raise Conflict(f"{name} was made a moment ago; the watch will say by whom") from None
             meta = there.obj["metadata"]
             if any(owner["uid"] == experiment.uid for owner in meta.get("ownerReferences") or ()):
                 raise Conflict(f"{name} was made a moment ago") from None

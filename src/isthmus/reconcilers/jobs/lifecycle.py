@@ -17,7 +17,7 @@ from isthmus.resources.plans import DeviceChosen, PlanStatus, Preemption
 from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
 
 MOST_STOPS = 32
-"""So often a restartable job goes on after it was stopped; then it counts as failed."""
+"""How many times a restartable job goes on after it was stopped; then it counts as failed."""
 MOST_DONE = 0.95
 """A stopped job was not done, whatever its profile said."""
 _STOPPED = frozenset({"Preempted", "NodeLost"})
@@ -97,7 +97,7 @@ def stopping(job: Job, message: str, now: datetime) -> JobStatus:
 
 
 def goes_on(job: Job, seen: Observation) -> bool:
-    """Whether the try that ended goes on as another one: it was stopped for others, or its machine went away."""
+    """Whether the attempt that ended goes on as another one: it was stopped for others, or its machine went away."""
     if job.spec.intent is Intent.CANCEL or job.metadata.deletion_timestamp:
         return False
     if job.status.preemption is not None and seen.reason is EndReason.CANCELLED:
@@ -128,7 +128,7 @@ def ended(
     *,
     checkpoint: Outputs | None = None,
 ) -> JobStatus:
-    """The try is over: the job's end, or the wait for its next try."""
+    """The attempt is over: the job's end, or the wait for its next attempt."""
     if goes_on(job, seen):
         return _next_stint(job, seen, checkpoint)
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
@@ -190,7 +190,7 @@ def finished(status: JobStatus, now: datetime) -> JobStatus:
 
 
 def sooner(job: Job, now: datetime) -> JobStatus | None:
-    """The status of a job whose next try lies further away than any backoff: the clock was set back meanwhile."""
+    """The status of a job whose next attempt lies further away than any backoff: the clock was set back meanwhile."""
     longest = timedelta(seconds=parse_duration(job.spec.retries.max_backoff))
     if job.status.retry_at is None or parse_timestamp(job.status.retry_at) <= now + longest:
         return None
@@ -304,7 +304,7 @@ def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None) -> JobS
 
 
 def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
-    """Pending with the number of the next try; the one that is over is written down."""
+    """Pending with the number of the next attempt; the one that is over is written down."""
     status = _reported(_to(job, JobPhase.PENDING), seen)
     over = Try(
         attempt=job.status.attempt,

@@ -104,7 +104,7 @@ class JobReconciler:
             return await self._follow(record, job)
         except SiteUnavailable as error:
             if job.status.phase is JobPhase.PLACED:
-                with contextlib.suppress(Conflict, NotFound):  # changed meanwhile: it is told when it is tried again
+                with contextlib.suppress(Conflict, NotFound):  # changed meanwhile: it is reported next time
                     await self._notify(job, f"waits for site {job.status.site}: {error.message}")
             raise
 
@@ -421,7 +421,7 @@ class JobReconciler:
         return await self._writer.status(record, status) if status else record
 
     async def _remove(self, record: Record, job: Job) -> Result:
-        """Deleted: end the run, remove what every try left, let the object go."""
+        """Deleted: end the run, remove what every attempt left, let the object go."""
         self._index.unready(job.uid)
         if RUN_FINALIZER not in (job.metadata.finalizers or ()):
             return DONE
@@ -465,7 +465,7 @@ def _unresolved(job: Job) -> bool:
 
 
 def _tries(job: Job) -> list[tuple[int, str | None]]:
-    """Every try that may have left something, and where."""
+    """Every attempt that may have left something, and where."""
     past = [(earlier.attempt, earlier.site) for earlier in job.status.tries or ()]
     return [*past, (job.status.attempt, job.status.site)]
 

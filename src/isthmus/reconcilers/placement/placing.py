@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CALM = 0.3
-"""Seconds without a placement before it is told why jobs wait."""
+QUIET_PERIOD = 0.3
+"""Seconds without a placement before it is reported why jobs wait."""
 TOLD_AT_ONCE = 100
 CHEAP = 0.02
 """Seconds that a pass may take before a pause follows it."""
@@ -146,7 +146,7 @@ class Placer:
             status.chosen, status.plan = start.chosen, start.plan
         try:
             await self._writer.status(record, status, finalizers=finalizers)
-        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will tell
+        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will say
             self._wake.set()
             return
         reported = f": {assignment.why}" if assignment.why else ""
@@ -168,7 +168,7 @@ class Placer:
     async def _notify(self, made: Plan) -> None:
         """Say why jobs wait, unless something happens meanwhile."""
         try:
-            async with asyncio.timeout(CALM):
+            async with asyncio.timeout(QUIET_PERIOD):
                 await self._wake.wait()
             return
         except TimeoutError:

@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What of the plan is to be done now, and what those that wait are told."""
+    """What of the plan is to be done now, and the messages of those that wait."""
 
     starts: Mapping[str, Start] = field(default_factory=dict)
     waits: Mapping[str, tuple[str, PlanStatus]] = field(default_factory=dict)

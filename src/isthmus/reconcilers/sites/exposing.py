@@ -202,7 +202,7 @@ def verdict(seen: Shown) -> tuple[ConditionStatus, str, str]:
 
 
 def failure(site: Site, where: ExposedIn | None, message: str) -> str:
-    """What is told when the cluster could not be asked."""
+    """What is reported when the cluster could not be asked."""
     if site.status.exposed_in is not None and site.status.exposed_in != where:
         return (
             f"nodes cannot be removed from the cluster of {site.status.exposed_in.kubeconfig or 'Isthmus'}: {message}. "
@@ -212,7 +212,7 @@ def failure(site: Site, where: ExposedIn | None, message: str) -> str:
 
 
 def condition_of(status: SiteStatus) -> Condition | None:
-    """What was told last."""
+    """What was reported last."""
     return next((known for known in status.conditions if known.type == CONDITION), None)
 
 

@@ -1,4 +1,4 @@
-"""Explaining: a job's seat in the plan, as its status tells it: why there, the alternatives, cost and end of each."""
+"""Explaining: a job's seat in the plan, as its status says it: why there, the alternatives, cost and end of each."""
 
 from __future__ import annotations
 

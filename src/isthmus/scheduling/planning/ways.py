@@ -15,7 +15,7 @@ from .estimates import Estimates
 from .workloads import Key, choices_of, key_of
 
 MOST_WAYS = 64
-_TOLD = 20
+_REPORTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Tariff:
         return hour / 3600
 
     def power(self, room: Room) -> float | None:
-        """Watts, as far as the classes tell; None if they tell nothing."""
+        """Watts, as far as the classes report; None if they say nothing."""
         parts = [self.watts[name] * count for name, count in room.devices if name in self.watts]
         if "cpu" in self.watts:
             parts.append(self.watts["cpu"] * room.milli_cpus / 1000)
@@ -109,7 +109,7 @@ def ways_of(
                         tariff.power(demand.room),
                     )
                 )
-    return Ways(tuple(found[:MOST_WAYS]), tuple(out)[:_TOLD], tuple(demands))
+    return Ways(tuple(found[:MOST_WAYS]), tuple(out)[:_REPORTED], tuple(demands))
 
 
 def _too_large(demand: Demand, site: SiteView) -> str | None:

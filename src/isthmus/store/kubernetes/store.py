@@ -10,7 +10,7 @@ objects). Watches go through one reflector per kind. What differs from the embed
 - **Owned objects** are collected by the cluster's garbage collector, a moment later.
 - **An update that changes nothing** is not sent: servers of 1.20 would make a version of it.
 - **An update without a version** reads the present one and tries again when it lost the race.
-- **The answer to a deletion** has no version. The watch tells it; it is waited for briefly.
+- **The answer to a deletion** has no version. The watch reports it, and is waited for briefly.
 
 When an answer is lost, nobody guesses: the error says that it is not known whether the change was made.
 """
@@ -212,7 +212,7 @@ class KubernetesStore:
         return record
 
     async def _base(self, key: Key, obj: Mapping[str, Any]) -> Record:
-        """The version that an update starts from, read from the server unless the watch has told it."""
+        """The version that an update starts from, read from the server unless the watch has reported it."""
         reflector = self._reflectors.get(key.kind)
         known = reflector.known(key) if reflector is not None else None
         record = known or await self.get(key)
@@ -255,7 +255,7 @@ class KubernetesStore:
 
 
 class _Removal:
-    """Waits for the watch to tell of a removal; entered before the removal is asked for, so that it is not missed."""
+    """Waits for the watch to report a removal; entered before the removal is asked for, so that it is not missed."""
 
     def __init__(self, store: KubernetesStore, kind: Kind, last: Record) -> None:
         self._reflector = store._reflectors.get(kind.name)

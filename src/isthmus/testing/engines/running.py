@@ -1,4 +1,4 @@
-"""The part of the contract that every engine has: it runs work, once, and tells how it ended."""
+"""The part of the contract that every engine has: it runs work, once, and says how it ended."""
 
 # ruff: noqa: D102 - the names of the tests say what they show
 

@@ -31,9 +31,9 @@ class EngineTraits:
     shortest_time_limit: float = 1.0
     """Seconds; the least that the engine can enforce."""
     reports_start_failures: bool = True
-    """Whether a program that does not exist is told from one that fails."""
+    """Whether a program that does not exist is distinguished from one that fails."""
     reports_out_of_memory: bool = True
-    """Whether an end for want of memory is told from a failure."""
+    """Whether an end for want of memory is distinguished from a failure."""
 
 
 class FolderSource:

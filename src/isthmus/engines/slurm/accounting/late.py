@@ -111,7 +111,7 @@ class LateAccounting:
 
 
 def _with_energy(final: Observation, reported: Observation) -> Observation:
-    """What was told of its energy stays, where nothing better is known: after a restart no class may be known yet."""
+    """What was reported of its energy stays, unless better is known: after a restart no class may be known yet."""
     if final.usage is None or reported.usage is None or final.usage.energy_joules is not None:
         return final
     energy, source = reported.usage.energy_joules, reported.usage.energy_source

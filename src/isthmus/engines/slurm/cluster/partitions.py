@@ -46,7 +46,7 @@ def choose(
     default = next((p.name for p in partitions if p.default), None)
     order = [name for name in allowed if name in by_name] if allowed else sorted(by_name, key=lambda n: n != default)
     if default is None and not allowed:
-        # slurmrestd up to v0.0.44 does not tell which is Slurm's default; most often it is the largest.
+        # slurmrestd up to v0.0.44 does not report which is Slurm's default; most often it is the largest.
         order.sort(key=lambda name: -by_name[name].nodes)
     reasons = {name: unfit(run, by_name[name], nodes, gres=gres, access=access) for name in order}
     fitting = [name for name, reason in reasons.items() if reason is None]

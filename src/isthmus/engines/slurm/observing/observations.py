@@ -272,7 +272,7 @@ def _who(evidence: Evidence) -> str:
 def _status(evidence: Evidence, reason: EndReason) -> tuple[int | None, str | None]:
     word = evidence.word
     if word is not None:
-        # A shell tells signals by numbers above 128; a program that itself ends with such a number looks the same.
+        # A shell reports signals by numbers above 128; a program that itself ends with such a number looks the same.
         if word.code > 128 and (name := _signal(word.code - 128)):
             return None, name
         return word.code, None

@@ -111,7 +111,7 @@ class Rest:
         await self._do(rest_calls.HoldJob(number, held), user)
 
     async def groups(self, user: str) -> frozenset[str] | None:
-        """slurmrestd does not tell."""
+        """slurmrestd does not report it."""
         del user
         return None
 

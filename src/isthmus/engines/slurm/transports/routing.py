@@ -1,6 +1,6 @@
 """Several ways into one Slurm, each used for what it does best.
 
-Which ones there are is known from the settings; which of them work, and how long each takes to tell of all jobs, is
+Which ones there are is known from the settings; which of them work, and how long each takes to list all jobs, is
 found out when the engine is opened, and for those that did not work again from time to time. slurmrestd takes a job in
 a third of the time of `sbatch`, while `squeue` lists thousands in a tenth of the time of slurmrestd: so jobs are sent
 by one and looked at by the other. The accounting is asked by `sacct` where it can be, which looks for some jobs only.
@@ -54,7 +54,7 @@ class BestWays:
             raise errors[0]
 
     async def _try(self, name: str) -> IsthmusError | None:
-        """Find out how long a way takes to tell of all jobs; or why it cannot be used."""
+        """Find out how long a way takes to list all jobs; or why it cannot be used."""
         way = self._all[name]
         try:
             await way.open()
