@@ -143,7 +143,7 @@ def test_an_error_in_the_stream_is_its_last_line(
 
 
 def test_bookmarks(member: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.api.resources.watching.BOOKMARK_SECONDS", 0.05)
+    monkeypatch.setattr("isthmus.api.resources.watches.BOOKMARK_SECONDS", 0.05)
     for accept in ("application/json", TABLE):
         with watching(member, JOBS, accept, allowWatchBookmarks="true", resourceVersion=version(member)) as watch:
             event = watch.next()
