@@ -216,13 +216,13 @@ class Operations(ABC, Generic[Handle]):
         namespace: str | None,
         stdin: str | None,
     ) -> Flow[Object]:
-        from .folders import FolderLimits, read_folder, tell_left_out, with_file  # not needed by most
+        from .folders import FolderLimits, read_folder, report_left_out, with_file  # not needed by most
 
         limits = FolderLimits() if folder == HERE else None
         found: Folder | None = None
         if folder is not None:
             found = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
-            tell_left_out(found, notice)
+            report_left_out(found, notice)
         if stdin is not None:
             found = yield Work(lambda: with_file(found, STDIN_PATH, stdin))
         if found is None or not found.files:

@@ -24,7 +24,7 @@ from isthmus.errors import Forbidden, Invalid, NotFound
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
 from .stdin_reading import standard_input
-from .waiting import ANY_SITE, in_background, tell_where, where
+from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
 _TASK_FILES = (".yaml", ".yml")

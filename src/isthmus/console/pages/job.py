@@ -148,16 +148,16 @@ async def view(visit: Visit) -> Response:
     if kind and visit.query.get("raw"):
         return FileResponse(content, headers=_PICTURE_HEADERS, media_type=kind)
     data = b"" if kind else await asyncio.to_thread(_head, content)
-    return _show_file(visit, file, data, f"download/{quote(path)}", picture=bool(kind))
+    return _show_file(visit, file, data, f"download/{quote(path)}", image=bool(kind))
 
 
 def _show_file(
-    visit: Visit, file: Mapping[str, Any], data: bytes, download: str, *, picture: bool = False, running: bool = False
+    visit: Visit, file: Mapping[str, Any], data: bytes, download: str, *, image: bool = False, running: bool = False
 ) -> Response:
     namespace, name = _named(visit)
     binary = b"\0" in data
     text = "" if binary else data[:PREVIEW_BYTES].decode(errors="replace")
-    values: dict[str, Any] = {"file": file, "picture": picture, "binary": binary, "running": running}
+    values: dict[str, Any] = {"file": file, "image": image, "binary": binary, "running": running}
     cut = len(data) > PREVIEW_BYTES
     return render(visit, "file.html", job=name, namespace=namespace, text=text, cut=cut, download=download, **values)
 

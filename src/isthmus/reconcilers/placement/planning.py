@@ -109,7 +109,7 @@ class DeadlinePlanner:
             if seat is None:
                 waits[uid] = _unseated(uid, survey, outlook, ground)
                 continue
-            told = _told(uid, survey, seat)
+            told = _reported(uid, survey, seat)
             if not outlook.starts_now(uid, now):
                 waits[uid] = ("Planned", told)
                 continue
@@ -174,11 +174,11 @@ def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground, made: Pla
     if seat is None:
         return _unseated(uid, survey, outlook, ground)[1]
     if made is None:
-        return _told(uid, survey, seat)
+        return _reported(uid, survey, seat)
     verdict = made.verdicts.get(seat.bid.way.demand)
     if verdict is not None and verdict.reason.startswith("Quota"):
         return no_plan(verdict.message, survey.situation.now)
-    return _told(uid, survey, _seat_by_room(seat, next((a.site for a in made.assignments if a.uid == uid), None)))
+    return _reported(uid, survey, _seat_by_room(seat, next((a.site for a in made.assignments if a.uid == uid), None)))
 
 
 def _seat_by_room(seat: Seat, site: str | None) -> Seat:
