@@ -78,6 +78,9 @@ def jobs(
         if mine:
             me = str(client.whoami().get("username"))
             found = [job for job in found if (job.get("status") or {}).get("member") == me]
+            if not found:
+                say(f"no job here is known to be {me}'s; jobs of tokens that belong to no member have no owner")
+                return
     found.sort(key=birth)
     shown = found[-limit:] if limit else found
     if not shown and form in (Format.TABLE, Format.WIDE):

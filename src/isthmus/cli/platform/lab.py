@@ -13,7 +13,7 @@ from isthmus.cli.app import group
 from isthmus.cli.failures import say
 from isthmus.cli.options import Format, Output, Token, Url, client_for, format_of
 from isthmus.cli.tables import write
-from isthmus.errors import Invalid, Misconfigured, Unavailable
+from isthmus.errors import Forbidden, Invalid, Misconfigured, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
@@ -179,13 +179,19 @@ def image(
 def down(
     erase: Annotated[bool, typer.Option("--erase", help="Remove its files too, with all its jobs.")] = False,
     data: Data = DEFAULT_FOLDER,
+    url: Url = None,
+    token: Token = None,
 ) -> None:
     """Stop everything of the lab. Its files stay, unless erased, and the next `up` goes on with them.
+
+    Erased, it is no longer a site of the server that is known either; jobs that ran there and have not ended are lost.
 
     \b
     Example:
       isthmus lab down --erase
     """
+    if erase:
+        unregister(data, url, token)
     labs = [lab for lab in (_slurm(data), _kubernetes(data)) if lab.place.exists]
     if not labs:
         say(f"there is no lab in {data}")
@@ -238,6 +244,25 @@ def _register(manifests: list[dict[str, Any]], name: str, url: str | None, token
         return False
     say(f"registered as site {name}")
     return True
+
+
+def unregister(data: Path, url: str | None, token: str | None) -> None:
+    """Remove the sites that are this lab: by its mark, and by the folder that they use."""
+    try:
+        with client_for(url, token) as client:
+            for site in client.list("sites", labels="isthmus.dev/lab=true"):
+                if _is_of(site, data):
+                    client.delete("sites", site["metadata"]["name"])
+                    say(f"site {site['metadata']['name']} is removed")
+    except (Misconfigured, Unavailable, Forbidden, Unauthenticated) as error:
+        say(f"sites of the lab were not removed from any server: {error.message}")
+
+
+def _is_of(site: dict[str, Any], data: Path) -> bool:
+    """Whether a site uses the files of the lab in a folder."""
+    spec = site["spec"]
+    used = (spec.get("slurm") or {}).get("conf") or (spec.get("kubernetes") or {}).get("kubeconfig")
+    return used is not None and Path(used).is_relative_to(data.absolute())
 
 
 def _slurm(data: Path) -> SlurmLab:
