@@ -234,6 +234,8 @@ def _each(client: Client, names: list[str], intent: str, told: str, form: Format
                 continue
             if over in _OVER:
                 raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {told}")
+            if intent == "Hold" and over in ("running", "finishing"):
+                say(f"job {name} has started and goes on; it is held if it is to be tried again")
             with needs_member(client, "changing a job"):
                 changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
         except IsthmusError as error:

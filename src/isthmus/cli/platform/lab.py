@@ -13,7 +13,9 @@ from isthmus.cli.app import group
 from isthmus.cli.failures import say
 from isthmus.cli.options import Format, Output, Token, Url, client_for, format_of
 from isthmus.cli.tables import write
-from isthmus.errors import Forbidden, Invalid, Misconfigured, Unauthenticated, Unavailable
+from isthmus.client.flows import TERMINAL
+from isthmus.client.sync import Client
+from isthmus.errors import Forbidden, Invalid, Misconfigured, NotFound, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
 
 DEFAULT_FOLDER = Path("/var/lib/isthmus-lab")
+_REMOVAL_SECONDS = 30.0
+"""For jobs of a lab that is erased to end."""
 Data = Annotated[
     Path, typer.Option("--data", help="Folder of everything the lab keeps.", show_default=str(DEFAULT_FOLDER))
 ]
@@ -252,10 +256,27 @@ def unregister(data: Path, url: str | None, token: str | None) -> None:
         with client_for(url, token) as client:
             for site in client.list("sites", labels="isthmus.dev/lab=true"):
                 if _is_of(site, data):
-                    client.delete("sites", site["metadata"]["name"])
-                    say(f"site {site['metadata']['name']} is removed")
+                    _remove(client, str(site["metadata"]["name"]))
     except (Misconfigured, Unavailable, Forbidden, Unauthenticated) as error:
         say(f"sites of the lab were not removed from any server: {error.message}")
+
+
+def _remove(client: Client, name: str) -> None:
+    """Remove a site with its jobs, as long as it can still be asked to end them."""
+    for job in client.list("jobs", everywhere=True):
+        status = job.get("status") or {}
+        if status.get("site") == name and status.get("phase") not in TERMINAL:
+            client.cancel(job["metadata"]["name"], namespace=job["metadata"]["namespace"])
+    client.delete("sites", name)
+    deadline = time.monotonic() + _REMOVAL_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            client.get("sites", name)
+        except NotFound:
+            say(f"site {name} is removed")
+            return
+        time.sleep(0.2)
+    say(f"site {name} is being removed; `isthmus jobs` lists jobs that have not ended there")
 
 
 def _is_of(site: dict[str, Any], data: Path) -> bool:
