@@ -455,7 +455,7 @@ class JobStatus(Model):
     phase: JobPhase = JobPhase.PENDING
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
-    attempt: int = Field(default=0, description="counts the tries, from 0")
+    attempt: int = Field(default=0, description="counts the attempts, from 0")
     member: str | None = Field(
         default=None, description="the member of the tenant who created it, where a personal token tells"
     )
@@ -466,7 +466,7 @@ class JobStatus(Model):
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
     plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")
     preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
-    progress: float | None = Field(default=None, description="share of the work that earlier tries did and kept")
+    progress: float | None = Field(default=None, description="share of the work that earlier attempts did and kept")
     checkpoint: Outputs | None = Field(default=None, description="the state that an earlier try kept")
     estimated_start: StartRange | None = Field(
         default=None, description="while it waits in the engine's queue, where the engine has a plan"
@@ -483,7 +483,7 @@ class JobStatus(Model):
     reported: dict[str, float] | None = Field(
         default=None, description='the last value of each name in lines such as isthmus: {"accuracy": 0.91}'
     )
-    tries: list[Try] | None = Field(default=None, description="the tries before this one")
+    tries: list[Try] | None = Field(default=None, description="the attempts before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None
     identity: str | None = Field(

@@ -47,7 +47,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Engine id", str(status.get("engineId") or "")
     yield "Devices", ", ".join(f"{c}: {' '.join(units)}" for c, units in (status.get("devices") or {}).items())
     if (status.get("progress") or 0) >= 0.005:
-        yield "Progress", f"{status['progress']:.0%} kept from earlier tries"
+        yield "Progress", f"{status['progress']:.0%} kept from earlier attempts"
     yield "Array", _array(status.get("array") or {})
     yield "Waits for", ", ".join(_dependency(dependency) for dependency in spec.get("dependencies") or ())
     yield "Attempt", _attempt(spec, status)

@@ -105,7 +105,7 @@ class LateAccounting:
             written = await self._files.finish_record(run_id, records.dump(record))
         except IsthmusError as error:  # it is asked for again, or was forgotten meanwhile
             if run_id in self._late:
-                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+                log.warning("what accounting says is not written", extra={"run": run_id, "error": str(error)})
             return False
         return self._late.pop(run_id, None) is not None and written
 

@@ -157,7 +157,7 @@ class RunSettler:
         try:
             found = await self._controller.books(list(wanted), begin - CLOCKS_DIFFER)
         except IsthmusError as error:
-            log.info("the books do not answer", extra={"error": str(error)})
+            log.info("accounting does not answer", extra={"error": str(error)})
             return {}
         return {row.id: row for row in found if _same(row, wanted.get(row.id))}
 
