@@ -276,7 +276,7 @@ def _remove(client: Client, name: str) -> None:
             say(f"site {name} is removed")
             return
         time.sleep(0.2)
-    say(f"site {name} is being removed; `isthmus jobs` lists jobs that have not ended there")
+    say(f"site {name} is being removed; it goes when its jobs have ended and it was let go of")
 
 
 def _is_of(site: dict[str, Any], data: Path) -> bool:
