@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,8 +50,9 @@ class Folders(Protocol):
 class Plans(Protocol):
     """What would become of a job."""
 
-    async def plan(self, job: Job) -> PlanStatus:
-        """Where it would go, when it would end and what it would cost; raises Conflict for one that is over."""
+    async def prepare(self, job: Job) -> Callable[[], PlanStatus]:
+        """What works out where it would go, when it would end and what it would cost: for a thread. Raises Conflict for
+        a job that is over."""
         ...
 
 

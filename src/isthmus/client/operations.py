@@ -132,17 +132,17 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def namespace(self) -> Flow[str]:
         """The tenant meant when none is named: the one given, or the token's own."""
-        return (yield from self._home(None))
+        return (yield from self._tenant(None))
 
-    def _home(self, namespace: str | None) -> Flow[str]:
+    def _tenant(self, namespace: str | None) -> Flow[str]:
         if namespace:
             return namespace
         if self._namespace is None:
-            self._namespace = yield from flows.home()
+            self._namespace = yield from flows.own_tenant()
         return self._namespace
 
     def _where(self, place: Place, namespace: str | None, everywhere: bool = False) -> Flow[str | None]:
-        return (yield from self._home(namespace)) if place.namespaced and not everywhere else None
+        return (yield from self._tenant(namespace)) if place.namespaced and not everywhere else None
 
     # Jobs
 
@@ -167,15 +167,15 @@ class Operations(ABC, Generic[Handle]):
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
         sent = yield from self._send(files, progress, notice, namespace, stdin)
-        home = yield from self._home(namespace)
+        tenant = yield from self._tenant(namespace)
         job = with_stdin(job_manifest(command, script, sent, options), stdin)
-        return self._handle((yield from flows.submit(home, job)))
+        return self._handle((yield from flows.submit(tenant, job)))
 
     @operation
     def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Handle]:
         """Create a Job from its manifest, exactly once even if replies are lost on the way."""
-        home = yield from self._home(namespace or _namespace_in(job))
-        return self._handle((yield from flows.submit(home, job)))
+        tenant = yield from self._tenant(namespace or _namespace_in(job))
+        return self._handle((yield from flows.submit(tenant, job)))
 
     @operation
     def send_folder(
@@ -233,22 +233,22 @@ class Operations(ABC, Generic[Handle]):
 
             return pack_body(found.contents, digests, progress)
 
-        home = yield from self._home(namespace)
-        return (yield from flows.upload(home, found.contents, found.document, pack))
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.upload(tenant, found.contents, found.document, pack))
 
     @operation
     def job(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
         """A job by its name."""
-        home = yield from self._home(namespace)
-        return self._handle((yield from flows.ask(requests.get(JOBS, home, name))))
+        tenant = yield from self._tenant(namespace)
+        return self._handle((yield from flows.ask(requests.get(JOBS, tenant, name))))
 
     @operation
     def jobs(
         self, *, phase: str | None = None, labels: str | None = None, namespace: str | None = None
     ) -> Flow[list[Handle]]:
         """The jobs, oldest first; of one phase, or with certain labels, if you say so."""
-        home = yield from self._home(namespace)
-        found, _ = yield from flows.everything(JOBS, home, labels, f"status.phase={phase}" if phase else None)
+        tenant = yield from self._tenant(namespace)
+        found, _ = yield from flows.everything(JOBS, tenant, labels, f"status.phase={phase}" if phase else None)
         return [self._handle(job) for job in _oldest_first(found, "metadata", "creationTimestamp")]
 
     @feed
@@ -264,8 +264,8 @@ class Operations(ABC, Generic[Handle]):
         namespace: str | None = None,
     ) -> Feed[bytes]:
         """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
-        home = yield from self._home(namespace)
-        cursor = LogCursor(home, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
+        tenant = yield from self._tenant(namespace)
+        cursor = LogCursor(tenant, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
         yield from resuming.read_log(cursor)
 
     @feed
@@ -276,8 +276,8 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def wait(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Handle]:
         """Wait until a job has ended; raises TimeoutError if it takes longer than `timeout` seconds."""
-        home = yield from self._home(namespace)
-        return self._handle((yield from resuming.wait(JOBS, home, name, timeout)))
+        tenant = yield from self._tenant(namespace)
+        return self._handle((yield from resuming.wait(JOBS, tenant, name, timeout)))
 
     @operation
     def cancel(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
@@ -295,8 +295,8 @@ class Operations(ABC, Generic[Handle]):
         return (yield from self._intend("Run", name, namespace))
 
     def _intend(self, intent: str, name: str, namespace: str | None) -> Flow[Handle]:
-        home = yield from self._home(namespace)
-        return self._handle((yield from flows.intend(intent, home, name)))
+        tenant = yield from self._tenant(namespace)
+        return self._handle((yield from flows.intend(intent, tenant, name)))
 
     @operation
     def plan(
@@ -308,14 +308,14 @@ class Operations(ABC, Generic[Handle]):
         namespace: str | None = None,
     ) -> Flow[Object]:
         """What would become of a job: a manifest, or the name of one that there is, perhaps with another deadline."""
-        home = yield from self._home(namespace)
-        answer = yield from flows.ask(requests.plan(home, question(job, deadline, late_cost_per_hour)))
+        tenant = yield from self._tenant(namespace)
+        answer = yield from flows.ask(requests.plan(tenant, question(job, deadline, late_cost_per_hour)))
         return dict(answer["status"])
 
     @operation
     def outputs(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""
-        return (yield from flows.outputs((yield from self._home(namespace)), name))
+        return (yield from flows.outputs((yield from self._tenant(namespace)), name))
 
     @operation
     def download(
@@ -325,34 +325,34 @@ class Operations(ABC, Generic[Handle]):
 
         Of an array, what each element left goes into a folder named by its index.
         """
-        return (yield from flows.download((yield from self._home(namespace)), name, Path(folder)))
+        return (yield from flows.download((yield from self._tenant(namespace)), name, Path(folder)))
 
     @operation
     def read_output(self, name: str, path: str, *, namespace: str | None = None) -> Flow[bytes]:
         """One file that a job left."""
-        return (yield from flows.read_output((yield from self._home(namespace)), name, path))
+        return (yield from flows.read_output((yield from self._tenant(namespace)), name, path))
 
     @operation
     def files(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
         """What is in the folder of a running job: `files`, each with path, kind, size and time; `complete` or not."""
-        home = yield from self._home(namespace)
-        return (yield from flows.ask(requests.working_files(home, name)))
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.ask(requests.working_files(tenant, name)))
 
     @feed
     def read_file(
         self, name: str, path: str, *, offset: int = 0, size: int | None = None, namespace: str | None = None
     ) -> Feed[bytes]:
         """One file of a running job as it is now, in pieces: from `offset`, at most `size` bytes."""
-        home = yield from self._home(namespace)
-        yield from resuming.read_working_file(home, name, path, offset, size)
+        tenant = yield from self._tenant(namespace)
+        yield from resuming.read_working_file(tenant, name, path, offset, size)
 
     @operation
     def metrics(
         self, name: str, *, since: str | None = None, attempt: int | None = None, namespace: str | None = None
     ) -> Flow[Object]:
         """What was measured of a job so far: `series` of points, and a `cursor` to read on from with `since`."""
-        home = yield from self._home(namespace)
-        return (yield from flows.ask(requests.metrics(home, name, since, attempt)))
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.ask(requests.metrics(tenant, name, since, attempt)))
 
     # Experiments
 
@@ -371,13 +371,13 @@ class Operations(ABC, Generic[Handle]):
         """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`."""
         experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
         sent = yield from self._send(files, progress, notice, namespace)
-        home = yield from self._home(namespace)
-        return (yield from flows.submit(home, experiment_manifest(command, script, sent, options), EXPERIMENTS))
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.submit(tenant, experiment_manifest(command, script, sent, options), EXPERIMENTS))
 
     @operation
     def wait_experiment(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Object]:
         """Wait until an experiment is over, and answer it; raises TimeoutError after `timeout` seconds."""
-        return (yield from resuming.wait(EXPERIMENTS, (yield from self._home(namespace)), name, timeout))
+        return (yield from resuming.wait(EXPERIMENTS, (yield from self._tenant(namespace)), name, timeout))
 
     # Objects of any kind
 
@@ -399,8 +399,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Objects]:
         """All objects of a kind; `everywhere` looks into every tenant that you may see."""
         place = place_of(kind)
-        home = yield from self._where(place, namespace, everywhere)
-        items, _ = yield from flows.everything(place, home, labels, fields)
+        tenant = yield from self._where(place, namespace, everywhere)
+        items, _ = yield from flows.everything(place, tenant, labels, fields)
         return items
 
     @operation
@@ -412,15 +412,15 @@ class Operations(ABC, Generic[Handle]):
         In a dry run the server checks everything and keeps nothing.
         """
         place = flows.place_of_object(obj)
-        home = yield from self._where(place, namespace or _namespace_in(obj))
-        return (yield from flows.apply(place, home, obj, dry_run=dry_run))
+        tenant = yield from self._where(place, namespace or _namespace_in(obj))
+        return (yield from flows.apply(place, tenant, obj, dry_run=dry_run))
 
     @operation
     def create(self, obj: Mapping[str, Any], *, dry_run: bool = False, namespace: str | None = None) -> Flow[Object]:
         """Create an object of any kind; in a dry run it is checked and not kept."""
         place = flows.place_of_object(obj)
-        home = yield from self._where(place, namespace or _namespace_in(obj))
-        return (yield from flows.ask(requests.create(place, home, obj, dry_run=dry_run)))
+        tenant = yield from self._where(place, namespace or _namespace_in(obj))
+        return (yield from flows.ask(requests.create(place, tenant, obj, dry_run=dry_run)))
 
     @operation
     def patch(self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Object]:
@@ -434,8 +434,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Object]:
         """Delete an object; `propagation` is Background, Foreground or Orphan."""
         place = place_of(kind)
-        home = yield from self._where(place, namespace)
-        return (yield from flows.ask(requests.delete(place, home, name, propagation)))
+        tenant = yield from self._where(place, namespace)
+        return (yield from flows.ask(requests.delete(place, tenant, name, propagation)))
 
     @feed
     def watch(
@@ -450,8 +450,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Feed[WatchEvent]:
         """The present objects as ADDED, then every change, for ever or for `timeout` seconds."""
         place = place_of(kind)
-        home = yield from self._where(place, namespace, everywhere)
-        yield from resuming.read_watch(WatchCursor(place, home, labels, fields), timeout)
+        tenant = yield from self._where(place, namespace, everywhere)
+        yield from resuming.read_watch(WatchCursor(place, tenant, labels, fields), timeout)
 
     @feed
     def read_watch(self, cursor: WatchCursor, timeout: float | None = None) -> Feed[WatchEvent]:

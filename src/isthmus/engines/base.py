@@ -54,6 +54,8 @@ class EndReason(StrEnum):
     """Because we asked."""
     TIME_LIMIT = "TimeLimit"
     OUT_OF_MEMORY = "OutOfMemory"
+    DISK_LIMIT = "DiskLimit"
+    """Its files took more disk than it may use."""
     START_FAILED = "StartFailed"
     """Never began: program not found, files could not be staged."""
     NODE_LOST = "NodeLost"
@@ -90,8 +92,8 @@ class After(NamedTuple):
 class ArrayPart:
     """Which element of which array a run is."""
 
-    array: str
-    """Name of the array."""
+    number: int
+    """What scripts know the array by; no job of Slurm's has it."""
     index: int
     count: int
     """Elements of the whole array."""
@@ -116,6 +118,12 @@ class Run:
     stdin: str | None = None
     """Path in the run's folder of what it reads on standard input; None: nothing."""
     separate_streams: bool = False
+    working_dir: str = ""
+    """The folder below the job's own in which it starts; empty: the job's own."""
+    log_files: Mapping[Stream, str] = field(default_factory=dict)
+    """Patterns of `engines.batch_scripts`: the log is in the working folder too, under these names, while it runs."""
+    append_logs: bool = False
+    """What such a file holds already, when the run begins, stays before the output."""
     milli_cpus: int = 1000
     memory_bytes: int = 0
     """0: it asks for none."""
@@ -124,6 +132,9 @@ class Run:
     scheduler has a default (Slurm's DefMemPerCPU, a LimitRange of Kubernetes) leave it to that."""
     log_bytes: int = 0
     """Bytes of each of its logs that are kept, by the tenant's quota; 0: as many as the site keeps."""
+    disk_bytes: int = 0
+    """Bytes that its working folder may take, by the tenant's quota; 0: as many as the site permits. Engines that
+    cannot limit it leave it to the site."""
     time_limit: float | None = None
     nodes: int = 1
     tasks: int = 1
@@ -194,6 +205,10 @@ class Capabilities:
     """Tells of a run again after its end, when it has learned more of what the run used."""
     samples: bool = False
     """Writes down what a run uses while it runs: `read_samples` has something to read."""
+    log_files: bool = False
+    """Has the log in the job's folder as well, where a job asks for that; elsewhere it is copied after the end."""
+    numbers: bool = False
+    """Its ids of runs are what scripts find as SLURM_JOB_ID."""
     needs_image: bool = False
     """Has no image of its own: every run must name one."""
     options: type[EngineOptions] | None = None

@@ -48,9 +48,11 @@ class LocalSite(Model):
         description="whether jobs run in a sandbox (bubblewrap). Where there is none, Required lets no job run, "
         "Preferred those of the tenant default, BestEffort those of all tenants; None never uses one",
     )
-    network: Literal["Host", "None"] = Field(
-        default="Host",
-        description="what jobs see: the network of the machine with its loopback, or a loopback of their own only",
+    network: Literal["Auto", "Private", "Host", "None"] = Field(
+        default="Auto",
+        description="what jobs see. Private: a network of their own, from which they reach others and nobody reaches "
+        "them (slirp4netns); Host: that of the machine with its loopback; None: a loopback of their own only. "
+        "Auto means Private where the machine can, else Host",
     )
     max_log: Memory = Field(
         default="1Gi",
@@ -58,6 +60,11 @@ class LocalSite(Model):
     )
     max_file: Memory | None = Field(
         default=None, description="of each file that a job writes, its logs too; none means as much as the disk has"
+    )
+    max_disk: Memory | None = Field(
+        default=None,
+        description="that the working folder and /tmp of a job take on the disk; a job that takes more is ended "
+        "(DiskLimit). None means the tenant's quota of storage. Never more than nine tenths of the free space",
     )
     visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,

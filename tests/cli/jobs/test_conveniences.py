@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import sys
 import time
 from pathlib import Path
@@ -62,14 +63,15 @@ def test_gpus_are_known_by_what_engines_call_them() -> None:
 def test_a_rerun_is_a_new_job_with_changes() -> None:
     job = {
         "apiVersion": "isthmus.dev/v1", "kind": "Job",
-        "metadata": {"name": "train-x7", "namespace": "lab", "uid": "u", "labels": {"a": "b",
+        "metadata": {"name": "train-x7k2p", "namespace": "lab", "uid": "u", "labels": {"a": "b",
                      "isthmus.dev/array": "x"}},
         "spec": {"command": ["true"], "intent": "Cancel", "resources": {"cpus": "1"},
                  "env": [{"name": "A", "value": "1"}]},
         "status": {"phase": "Failed"},
     }  # fmt: skip
     made = rerun_manifest(job, {"resources": {"memory": "2Gi"}, "placement": {}}, {"A": "2"})
-    assert made["metadata"] == {"generateName": "train-", "namespace": "lab", "labels": {"a": "b"}}
+    assert re.fullmatch(r"train-[a-z0-9]{5}", made["metadata"].pop("name"))
+    assert made["metadata"] == {"namespace": "lab", "labels": {"a": "b"}}
     assert made["spec"] == {
         "command": ["true"], "resources": {"cpus": "1", "memory": "2Gi"}, "env": [{"name": "A", "value": "2"}],
     }  # fmt: skip

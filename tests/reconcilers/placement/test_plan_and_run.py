@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -48,7 +49,7 @@ async def _one(it: Plane, name: str, chance: random.Random) -> None:
         resources["devices"] = [{"class": "board"}]
     metadata = {"name": "asked", "namespace": "default", "uid": new_uid()}
     asked = Job.model_validate({"metadata": metadata, "spec": {"command": ["true"], "resources": resources}})
-    said = await StorePlans(it.real, it.now).plan(asked)
+    said = await asyncio.to_thread(await StorePlans(it.real, it.now).prepare(asked))
     await it.submit(name, resources=resources)
 
     async def settled() -> Job | None:

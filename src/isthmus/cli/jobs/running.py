@@ -118,7 +118,8 @@ def start(client: Client, options: RunOptions) -> JobHandle:
                 )
             from .batches import honour
 
-            job = with_stdin(honour(client, job_manifest(None, script, None, said), quiet=options.quiet), stdin)
+            manifest = job_manifest(None, script, None, said)
+            job = with_stdin(honour(client, manifest, options.words[0], quiet=options.quiet), stdin)
             sent = client.send_folder(files, stdin=stdin, progress=progress, notice=notice)
             if sent["count"]:
                 job["spec"]["files"] = sent
@@ -421,6 +422,10 @@ def bring(client: Client, job: JobHandle) -> str:
     """Bring back what was to be kept, and say how much that was."""
     try:
         paths = client.download(job.name, namespace=job.namespace)
+        if "logFiles" in (job.object.get("spec") or {}):
+            from .batches import gather
+
+            paths = gather(job.object, paths)
     except NotFound:
         paths = []
     if not paths:

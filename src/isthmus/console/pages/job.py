@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
 from isthmus._kit.reasons import Reasons, read_reasons
+from isthmus.client.jobs import copied
 from isthmus.console.calling import in_tenant
 from isthmus.console.index import what_runs
-from isthmus.console.manifests import copied
 from isthmus.console.rendering import HEADERS, render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.errors import NotFound

@@ -14,9 +14,9 @@ import pytest
 from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.errors import NotFound
 
+from .scripting import BatchContract
 from .working import (
     PATIENCE,
-    EngineSuite,
     FolderSource,
     MemorySink,
     Reopen,
@@ -30,7 +30,7 @@ from .working import (
 
 
 @pytest.mark.anyio
-class RunContract(EngineSuite):
+class RunContract(BatchContract):
     """What every engine does."""
 
     async def test_success(self, engine: SuiteEngine) -> None:

@@ -1,7 +1,7 @@
 """What is asked of the cluster's file system, whichever way it is reached.
 
 ```
-<folder>/active/<run id>    the record of a run that is not over, or whose books are still awaited
+<folder>/active/<run id>    the record of a run that is not over, or whose accounting is still awaited
 <folder>/over/<run id>      the record of one that is
 <folder>/runs/<run id>/     the run itself; belongs to the person:
     launch, script          what starts it (see `scripts`), and the script that it was given
@@ -17,6 +17,10 @@ Records belong to the site's own account. A record is made whole or not at all, 
 same time succeeds: every record begins in `active`, where a name exists once. A change is a line more at its end. It
 moves to `over` by being renamed, so it is in one place at any moment, nobody moves it twice, and one that was forgotten
 does not come back. Whoever writes to it while it moves has lost nothing: of several lines `records.load` makes one.
+
+Whoever opens the folder takes it over: a record begins as a file in `staging/<owner>.<token>/`, which each makes for
+itself, and which the next one to open the folder removes. So a control plane that was stopped in the midst of a
+submission, and wakes up when another one has opened the site, can make no record, and without one nothing is sent.
 
 `launch` is the first file of a run's folder to be removed: without it no program starts, so a job that Slurm begins
 while `begun` is being removed has nothing to run.
@@ -55,7 +59,11 @@ class RunFiles(Protocol):
     """The file system. Every call raises SiteUnavailable when it cannot be reached."""
 
     async def open(self) -> None:
-        """Connect, and make the folders."""
+        """Connect, make the folders, and take them over: nobody who opened them before can begin a run any more."""
+        ...
+
+    async def ours(self) -> bool:
+        """Whether nobody has taken them over since."""
         ...
 
     async def open_to_read(self) -> None:

@@ -47,8 +47,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 class SharedFiles:
     """`RunFiles` on a folder of this machine."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, owner: str = "site") -> None:
         self._root = Path(folder)
+        self._owner_name, self._staging = owner, f"{folder}/staging/{owner}.{secrets.token_hex(6)}"
         self._news = f"{folder}/news"
         self._superuser = os.geteuid() == 0
         self._uids: dict[str, tuple[int, int]] = {}
@@ -58,8 +59,9 @@ class SharedFiles:
         self._trips = Trips(self._threads)
 
     async def open(self) -> None:
-        """Make the folders."""
+        """Make the folders, and take them over."""
         await self._do(self._make_folders)
+        await self._do(self._take_over)
 
     async def open_to_read(self) -> None:
         """See whether the folders are there."""
@@ -72,6 +74,21 @@ class SharedFiles:
             if not path.is_dir():
                 step(path.parent.mkdir, parents=True, exist_ok=True)
                 self._make_open(path, mode)
+
+    def _take_over(self) -> None:
+        staging = self._root / "staging"
+        for name in _names(staging):
+            old = staging / f".{name.removeprefix('.')}"
+            if not old.name.startswith(f".{self._owner_name}."):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                step(os.rename, staging / name, old)  # from now on, whoever made it finds nothing under its name
+            remove_tree(old)
+        step(os.mkdir, self._staging, 0o700)
+
+    async def ours(self) -> bool:
+        """Whether our own folder for new records is still there."""
+        return Path(self._staging).name in await self._do(_names, self._root / "staging")
 
     @staticmethod
     def _make_open(path: Path, mode: int) -> None:
@@ -224,7 +241,7 @@ class SharedFiles:
             step(os.unlink, path)
 
     def _temporary(self, run_id: str, content: bytes) -> str:
-        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
+        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
         fd = step(os.open, new, _NEW, 0o600)
         try:
             _write_all(fd, content)
@@ -252,7 +269,7 @@ class SharedFiles:
         if os.path.exists(final):
             return
         owner = self._owner(user)
-        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
+        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
         there = False
         try:
             self._make_folder(new, owner)
