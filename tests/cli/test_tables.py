@@ -35,14 +35,14 @@ JOB: dict[str, Any] = {
 
 
 def test_a_job_that_waits_says_why_in_a_line_and_lists_the_sites_below() -> None:
-    why = "no site can run this job: local has 2 cpus, the job asks for 512"
-    message = f"{why}. local: it has 2 cpus, the job asks for 512; far: not among the sites asked for (local)"
+    why = "no site can run this job: local has 2 CPUs, the job asks for 512"
+    message = f"{why}. local: it has 2 CPUs, the job asks for 512; far: not among the sites asked for (local)"
     waiting = {**JOB, "status": {"phase": "Pending", "reason": "NoSiteFits", "message": message}}
     lines = page(waiting, [], []).splitlines()
     assert f"Why:        {why} (NoSiteFits)" in lines
     at = lines.index("Sites:")
     assert lines[at + 1 : at + 3] == [
-        "  local  it has 2 cpus, the job asks for 512",
+        "  local  it has 2 CPUs, the job asks for 512",
         "  far    not among the sites asked for (local)",
     ]
     assert "Sites:" not in page(JOB, [], []), "what has ended is told of no sites"
@@ -95,7 +95,7 @@ def test_the_page_of_a_job() -> None:
     events = [{"lastTimestamp": "2026-01-01T00:00:00Z", "reason": "Placed", "message": "placed at local", "count": 3}]
     text = page(JOB, events, [{"path": "out/a", "size": 2048}, {"path": "l", "link": "out/a"}])
     for part in (
-        "Phase:      Failed", "Exit:       SIGKILL", "2 cpus, at most 1h", "Ran for:    1m30s", "12s of cpu",
+        "Phase:      Failed", "Exit:       SIGKILL", "2 CPUs, at most 1h", "Ran for:    1m30s", "12s of CPU time",
         "3.14 J (estimated)", "1 file, 2KiB; not kept: big.bin: too large", "2KiB  out/a", "l -> out/a", "(x3)",
     ):  # fmt: skip
         assert part in text, part

@@ -58,7 +58,8 @@ def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
         if document is None:
             continue
         if not isinstance(document, dict):
-            raise Invalid(f"{where} holds a {type(document).__name__} where an object with a kind is expected")
+            what = "a list" if isinstance(document, list) else "a text" if isinstance(document, str) else "a value"
+            raise Invalid(f"{where} holds {what} where an object with a kind is expected")
         items = document.get("items") if str(document.get("kind", "")).endswith("List") else [document]
         for item in items or ():
             if not isinstance(item, dict) or not isinstance(item.get("metadata") or {}, dict):

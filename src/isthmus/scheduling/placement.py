@@ -184,7 +184,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
 
 def _too_small(name: str, wanted: Room, there: Room, whose: str = "it") -> str:
     if name == "cpus":
-        return f"{whose} has {format_cpus(there.milli_cpus)} cpus, the job asks for {format_cpus(wanted.milli_cpus)}"
+        have = format_cpus(there.milli_cpus)
+        return f"{whose} has {have} CPU{'' if have == '1' else 's'}, the job asks for {format_cpus(wanted.milli_cpus)}"
     if name == "memory":
         have, asked = format_unequal_bytes(there.memory, wanted.memory)
         return f"{whose} has {have} of memory, the job asks for {asked}"
@@ -234,7 +235,7 @@ def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: 
     name = next(iter(room.lacks(demand.room)), "cpus")
     shown = {"cpus": format_cpus, "memory": format_bytes}.get(name, str)
     left, there = max(0, room.of(name)), site.capacity.of(name)
-    what = "of memory " if name == "memory" else f"{name} "
+    what = {"cpus": "CPUs ", "memory": "of memory "}.get(name, f"{name} ")
     elsewhere = f" ({shown(taken)} taken by work that is not ours)" if (taken := site.others.of(name)) else ""
     cost = f", {site.tariff.rate(demand.room) * 3600:g} an hour" if priced else ""
     return f"{shown(left)} of {shown(there)} {what}free{elsewhere}{cost}"
@@ -300,7 +301,7 @@ def _quota_broken(quota: Quota, used: Room, jobs: int, wanted: Room | None = Non
     if quota.jobs is not None and jobs > quota.jobs:
         return f"{quota.jobs} jobs at once"
     if quota.milli_cpus is not None and used.milli_cpus > quota.milli_cpus:
-        return f"{quota.cpus} cpus"
+        return f"{quota.cpus} CPUs"
     if quota.memory_bytes is not None and used.memory > quota.memory_bytes:
         return f"{quota.memory} of memory"
     named = [name for name, _ in (wanted or used).devices if name in quota.devices]

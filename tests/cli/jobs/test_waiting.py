@@ -33,7 +33,7 @@ def test_sentences(given: dict[str, Any], reported: str) -> None:
 
 def test_where_it_goes_and_why() -> None:
     assert where(job("Pending")) == ""
-    assert where(job("Placed", site="hpc", siteMessage="2 of 2 cpus free")) == "job x goes to hpc: 2 of 2 cpus free"
+    assert where(job("Placed", site="hpc", siteMessage="2 of 2 CPUs free")) == "job x goes to hpc: 2 of 2 CPUs free"
     assert where(job("Placed", site="hpc", plan={"message": "in time"})) == "job x goes to hpc: in time"
     assert where(job("Running", site="hpc")) == "job x goes to hpc"
 

@@ -109,7 +109,9 @@ def test_detached(offline: Any, tmp_path: Path) -> None:
         assert offline("run", "--no-files", "--", "echo", "hello").stdout == "hello\n"
         assert "INFO" not in (tmp_path / "data" / "server.log").read_text()
     finally:
+        assert list((tmp_path / "data" / "sites").glob("*/keeper-*.sock"))
         assert offline("down", "--data", str(tmp_path / "data")).returncode == 0
+    assert not list((tmp_path / "data" / "sites").glob("*/keeper-*.sock")), "the keepers have left"
 
 
 @pytest.mark.real

@@ -206,7 +206,7 @@ def _logs() -> Operations:
         ApiParameter("limitBytes", "end after so many bytes", "integer", minimum=1, maximum=2**62),
         ApiParameter("stream", "which output", enum=("stdout", "stderr")),
         ApiParameter(
-            "attempt", "which attempt; without it, the present one and, when following, those after it", "integer"
+            "attempt", "which attempt, from 0; without it, the latest and, when following, those after it", "integer"
         ),
     )
     header = {"description": "Offset of the first byte sent.", "schema": _COUNT}
@@ -241,7 +241,7 @@ def _telemetry() -> Operations:
         NAMESPACE,
         NAME,
         ApiParameter("since", "the cursor of an earlier answer; without it, or if it is not known here, everything"),
-        ApiParameter("attempt", "which attempt; without it, the present one", "integer"),
+        ApiParameter("attempt", "which attempt, counted from 0; without it, the latest", "integer"),
     )
     found = ok("Points by series.", ref("JobMetrics"))
     found["content"] |= content(

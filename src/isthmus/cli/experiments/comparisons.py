@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from isthmus._kit.reasons import read_reasons
 from isthmus.cli.tables import size
 from isthmus.client.requests import Object
 
@@ -159,7 +160,7 @@ def progress_line(experiment: Object) -> str:
     parts = [f"{ended} of {runs.get('total', 0)} runs", f"{runs.get('active', 0)} active"]
     parts += [f"{runs['failed']} failed"] if runs.get("failed") else []
     waits = next((c["message"] for c in _running(experiment) if c.get("message") and not runs.get("succeeded")), "")
-    return ", ".join(parts) + (f" ({waits})" if waits else "")
+    return ", ".join(parts) + (f" ({read_reasons(waits).headline})" if waits else "")
 
 
 def _running(experiment: Object) -> Iterable[Object]:

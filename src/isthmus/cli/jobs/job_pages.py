@@ -78,7 +78,7 @@ def _dependency(dependency: Object) -> str:
 
 def _wants(spec: Object) -> str:
     resources = spec.get("resources") or {}
-    parts = [counted(resources.get("cpus", "1"), "cpu")]
+    parts = [counted(resources.get("cpus", "1"), "CPU")]
     parts += [f"{resources['memory']} memory"] if resources.get("memory") else []
     parts += [f"{d.get('count', 1)} {d['class']}" for d in resources.get("devices") or ()]
     choices = resources.get("anyOf") or ()
@@ -130,7 +130,7 @@ def _times(job: Object) -> Iterable[tuple[str, str]]:
 def _used(usage: Object) -> str:
     parts = []
     if usage.get("cpuSeconds") is not None:
-        parts.append(f"{format_duration(round(usage['cpuSeconds'], 3))} of cpu")
+        parts.append(f"{format_duration(round(usage['cpuSeconds'], 3))} of CPU time")
     if usage.get("peakMemoryBytes"):
         parts.append(f"{size(usage['peakMemoryBytes'])} memory at most")
     if usage.get("energyJoules") is not None:

@@ -78,6 +78,9 @@ def jobs(
         if mine:
             me = str(client.whoami().get("username"))
             found = [job for job in found if (job.get("status") or {}).get("member") == me]
+            if not found:
+                say(f"no job here is known to be {me}'s; jobs of tokens that belong to no member have no owner")
+                return
     found.sort(key=birth)
     shown = found[-limit:] if limit else found
     if not shown and form in (Format.TABLE, Format.WIDE):
@@ -231,6 +234,8 @@ def _each(client: Client, names: list[str], intent: str, reported: str, form: Fo
                 continue
             if over in _OVER:
                 raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {reported}")
+            if intent == "Hold" and over in ("running", "finishing"):
+                say(f"job {name} has started and goes on; it is held if it is to be tried again")
             with needs_member(client, "changing a job"):
                 changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
         except IsthmusError as error:

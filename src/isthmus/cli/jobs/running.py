@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 
+from isthmus._kit.reasons import NO_SITE, read_reasons
 from isthmus.cli.failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from isthmus.cli.naming import PatientClient
 from isthmus.client.handles import exit_code_of
@@ -19,7 +20,7 @@ from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
 from isthmus.client.resuming import LogCursor, WatchCursor
 from isthmus.client.sync import HERE, Client, JobHandle
-from isthmus.errors import Forbidden, Invalid, NotFound
+from isthmus.errors import Forbidden, Invalid, IsthmusError, NotFound
 
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
@@ -28,6 +29,7 @@ from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
 _TASK_FILES = (".yaml", ".yml")
+_FILES = (_PYTHON, ".sh", ".sbatch", ".slurm", *_TASK_FILES)
 _PYTHON_LINE = "#!/usr/bin/env python3\n"
 
 
@@ -44,12 +46,28 @@ def accompany(client: Client, job: JobHandle, options: RunOptions) -> int:
     if options.detach:
         _write(job, options.output)
         if not options.quiet:
+            if _is_demanding(options) and (why := never_starts(client, job)):
+                say(f"{why}; it waits until one can", "33")
             name = address(job, options)
             say(f"follow it with `isthmus logs -f {name}`, end it with `isthmus cancel {name}`")
         return 0
     if options.array or job.object["spec"].get("array"):
         return _Array(client, job, options).follow()
     return _Run(client, job, options).follow()
+
+
+def _is_demanding(options: RunOptions) -> bool:
+    """Whether more is asked for than every site has: only then it is worth a question whether any site can run it."""
+    return bool(options.image or options.cpus or options.memory or options.nodes or options.device or options.where)
+
+
+def never_starts(client: Client, job: JobHandle) -> str:
+    """Why no site can run the job as sites are now; empty if one can, or if nobody says."""
+    try:
+        told = read_reasons(str(client.plan(job.name, namespace=job.namespace).get("message") or "")).headline
+    except IsthmusError:
+        return ""
+    return told if told.startswith(NO_SITE) else ""
 
 
 def address(job: JobHandle, options: RunOptions) -> str:
@@ -78,6 +96,8 @@ def start(client: Client, options: RunOptions) -> JobHandle:
         from .gpus import gpus_as_device
 
         options = options._replace(device=(*options.device, gpus_as_device(client, options.gpus)))
+    if not options.force:
+        check_there(options.words[0])
     files = what_to_send(options)
     command, script, args = what_to_run(options.words, here=files is not None and options.files in (None, "."))
     said = _job_options(options, args)
@@ -161,6 +181,12 @@ def what_to_run(words: tuple[str, ...], *, here: bool) -> tuple[list[str] | None
         interpreter = ["python3"] if text.startswith(_PYTHON_LINE) or not named else named
         return [*interpreter, *words], None, []
     return None, text, list(words[1:])
+
+
+def check_there(first: str) -> None:
+    """Raise NotFound for a first word that can only mean a file of this folder, and is none."""
+    if first.endswith(_FILES) and "/" not in first and not os.path.exists(first):  # noqa: PTH110
+        raise NotFound(f"there is no file {first} here; --force runs it as a program of the site")
 
 
 def script_text(path: str) -> str:

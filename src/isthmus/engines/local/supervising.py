@@ -367,12 +367,12 @@ class Supervisor:
         cpu = cgroups.cpu_seconds(self._group)
         if cpu is None:
             cpu = rusage.ru_utime + rusage.ru_stime
-        peak = cgroups.peak_memory(self._group)
-        joules, source = self._measuring().energy(cpu, elapsed)
+        meter = self._measuring()
+        joules, source = meter.energy(cpu, elapsed)
         return {
             "elapsed_seconds": elapsed,
             "cpu_seconds": cpu,
-            "peak_memory_bytes": rusage.ru_maxrss * 1024 if peak is None else peak,
+            "peak_memory_bytes": meter.peak_memory(rusage.ru_maxrss * 1024),
             "energy_joules": joules,
             "energy_source": source,
         }

@@ -171,13 +171,13 @@ def planned(situation: Situation) -> Outlook:
 def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground, made: Plan | None = None) -> PlanStatus:
     """What is said about one job; about one without a deadline, what placement makes of it."""
     seat = outlook.seats.get(uid)
+    verdict = made.verdicts.get(survey.ways[uid].demands[0]) if made else None
+    if verdict is not None and (seat is None or verdict.reason.startswith("Quota")):
+        return no_plan(verdict.message, survey.situation.now)
     if seat is None:
         return _unseated(uid, survey, outlook, ground)[1]
     if made is None:
         return _reported(uid, survey, seat)
-    verdict = made.verdicts.get(seat.bid.way.demand)
-    if verdict is not None and verdict.reason.startswith("Quota"):
-        return no_plan(verdict.message, survey.situation.now)
     return _reported(uid, survey, _seat_by_room(seat, next((a.site for a in made.assignments if a.uid == uid), None)))
 
 

@@ -45,9 +45,9 @@ def named(bid: Bid) -> str:
 def _why(task: Task, seat: Seat, now: float) -> str:
     bid = seat.bid
     if task.deadline == inf:
-        first = bid.start <= now + _SOON
-        why = "the cheapest place that has room now" if first else "the first to have room, or to queue it"
-        head = f"{named(bid)}: {why}; there is no deadline"
+        room = "has room now" if bid.start <= now + _SOON else "is expected to have room first"
+        others = ", the cheapest that does" if seat.others and bid.start <= now + _SOON else ""
+        head = f"{named(bid)} {room}{others}; there is no deadline"
     elif task.deadline <= now:
         head = f"the deadline has passed; {named(bid)} costs least, every second late counted"
     elif bid.late <= 0:

@@ -58,7 +58,7 @@ class LogFollower:
                 log.warning("store.follow_failed retry_in=%.1fs error=%r", pause, error)
             except Exception:
                 log.exception("store.follow_failed")
-                self._hub.reset(self._hub.version, "a change could not be reported; list again")
+                self._hub.reset(self._hub.version, "a change could not be delivered; list again")
             # Replicas that lost the same server do not come back all at once.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(pause * 2, _LONGEST_PAUSE)

@@ -291,7 +291,7 @@ class SqliteStore:
                 self._hub.publish(entries[start : start + _PUBLISHED_AT_ONCE])
         except Exception:
             log.exception("store.publish_failed version=%d", entries[-1].version)
-            self._hub.reset(entries[-1].version, "a change could not be reported; list again")
+            self._hub.reset(entries[-1].version, "a change could not be delivered; list again")
 
     async def _transaction(self, operations: Sequence[Operation]) -> tuple[Sequence[Entry], Sequence[Outcome]]:
         await self._begin()

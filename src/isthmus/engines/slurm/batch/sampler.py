@@ -99,16 +99,21 @@ add() {
   done
 }
 
-# Milliseconds of cpu time, bytes of memory.
+# Milliseconds of cpu time, bytes of memory: as the kubelet counts them, without files that the kernel merely keeps.
 measure() {
-  cpu= memory=
+  cpu= memory= kept=0
   case $cpu_file in
     */cpu.stat) while read -r word value; do
         [ "$word" = usage_usec ] && cpu=$((value / 1000)) && break
       done <"$cpu_file" ;;
     ?*) read -r value <"$cpu_file" && cpu=$((value / 1000000)) ;;
   esac
-  [ -n "$memory_file" ] && read -r memory <"$memory_file"
+  if [ -n "$memory_file" ] && read -r memory <"$memory_file"; then
+    while read -r word value; do
+      case $word in inactive_file|total_inactive_file) kept=$value ;; esac
+    done <"${memory_file%/*}/memory.stat"
+    memory=$((memory > kept ? memory - kept : 0))
+  fi
   if [ -z "$cpu" ] || [ -z "$memory" ]; then
     worked=0 held=0
     add "$child"
