@@ -3,7 +3,7 @@
 ```
 folder/
   roots/<digest>/      root/ is what jobs see, image.json what is known of it; last used when image.json was touched
-  blobs/<digest>       layers that were fetched; `.part` while they are
+  blobs/<digest>       layers as they were fetched, for other images that have them too; `.part` while they are
   locks/<digest>       shared: somebody uses the image; alone: it is being made, or removed
   staging/<digest>-…/  being unpacked, or removed
 ```
@@ -45,6 +45,7 @@ from .unpacking import BAD
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _AT_ONCE = 2
 """Images unpacked at the same time: more would only make each of them slower."""
+_BLOBS_SHARE = 4
 _LOOK_SECONDS = 0.1
 """Between looks at a lock that another process has."""
 
@@ -94,6 +95,10 @@ class ImageCache:
         """Where layers are fetched to."""
         return self._folder / "blobs"
 
+    def has(self, digest: str) -> bool:
+        """Whether it is here, unpacked."""
+        return self._record(digest).exists()
+
     @asynccontextmanager
     async def use(self, digest: str, name: str, fetch: Callable[[], Awaitable[Image]]) -> AsyncIterator[UnpackedImage]:
         """The image, fetched and unpacked if it is not yet; it stays at least until the end of the block.
@@ -103,7 +108,7 @@ class ImageCache:
         try:
             async with self._waiting.hold(digest):
                 self._make_folders()
-                if not self._record(digest).exists():
+                if not self.has(digest):
                     await self._make(digest, name, fetch)
             # The lock is taken before it is looked once more: whoever removes images takes it alone.
             lock = await self._locked(digest, fcntl.LOCK_SH)
@@ -154,15 +159,26 @@ class ImageCache:
         total = sum(image.bytes for image in images)
         for image in reversed(images):
             if total <= self._settings.max_bytes:
-                return
+                break
             if image.digest != keep and self.remove(image.digest):
                 total -= image.bytes
+        self._forget_blobs()
+
+    def _forget_blobs(self) -> None:
+        """Layers are kept for other images that have them too, in a quarter of the room."""
+        found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry) for entry in self.blobs.iterdir())
+        total = sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total <= self._settings.max_bytes // _BLOBS_SHARE:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
 
     async def _make(self, digest: str, name: str, fetch: Callable[[], Awaitable[Image]]) -> None:
         """Fetch and unpack, with the lock held: another process may have been doing the same."""
         lock = await self._locked(digest, fcntl.LOCK_EX)
         try:
-            if self._record(digest).exists():
+            if self.has(digest):
                 return
             image = await fetch()
             staged = self._staged(digest)
