@@ -184,6 +184,8 @@ class Capabilities:
     """Keeps a queue of its own: work is sent at once and waits there. Otherwise work is sent when there is room."""
     multi_node: bool = False
     images: bool = False
+    image_files: bool = False
+    """Runs images that are among the files sent along, and not only those of registries."""
     hold: bool = False
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False

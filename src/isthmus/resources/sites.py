@@ -59,6 +59,10 @@ class LocalSite(Model):
     max_file: Memory | None = Field(
         default=None, description="of each file that a job writes, its logs too; none means as much as the disk has"
     )
+    max_images: Memory = Field(
+        default="50Gi",
+        description="of all container images that are kept unpacked; beyond it, those not used for longest go",
+    )
     visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,
         max_length=64,

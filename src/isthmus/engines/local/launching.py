@@ -18,6 +18,7 @@ from isthmus._kit.quantities import format_bytes
 from isthmus.engines import meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
+from isthmus.images.cache import UnpackedImage
 
 from .devices import Grant
 from .isolation import JOB_HOME, LAUNCH_HOME, Identity, Sandbox
@@ -25,6 +26,8 @@ from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
 GRACE_SECONDS = 10.0
+_IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH in an image that sets none: what container runtimes give."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Some shells do not let these be assigned; `env` sets them.
 _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
@@ -43,20 +46,29 @@ def check_words(run: Run) -> None:
         raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
 
 
-def environment(run: Run, identity: Identity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
+def environment(
+    run: Run,
+    identity: Identity,
+    grant: Grant,
+    *,
+    path: str,
+    home: str,
+    tmp: str,
+    image: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
+
+    What an image sets comes before what we set by default, but for the job's own folders and what it may use.
 
     `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
     may use one of them is slower than with one thread. Whoever sets it decides.
     """
     cpus = run.milli_cpus / 1000
+    usual = {"PATH": path if image is None else _IMAGE_PATH, "SHELL": "/bin/sh", "LANG": "C.UTF-8", **(image or {})}
     ours = {
-        "PATH": path,
         "HOME": home,
         "USER": identity.name,
         "LOGNAME": identity.name,
-        "SHELL": "/bin/sh",
-        "LANG": "C.UTF-8",
         "TMPDIR": tmp,
         "OMP_NUM_THREADS": str(max(1, math.ceil(cpus))),
     }
@@ -67,10 +79,10 @@ def environment(run: Run, identity: Identity, grant: Grant, *, path: str, home: 
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
-    return {**ours, **grant.env, **run.env, **platform}
+    return {**usual, **ours, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str]) -> str:
+def launcher(env: Mapping[str, str], *, image: bool = False) -> str:
     """The shell lines that set the environment and become the program given as arguments."""
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
@@ -79,6 +91,7 @@ def launcher(env: Mapping[str, str]) -> str:
         f"printf + >&{REPORT_FD}",
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
+        *([f"cd {JOB_HOME} || exit 127"] if image else []),
         *plain,
         'if ! command -v -- "$1" >/dev/null 2>&1; then',
         f"  printf missing >&{REPORT_FD}",
@@ -115,16 +128,20 @@ def make_spec(
     superuser: bool,
     powercap: str,
     path: str,
+    image: UnpackedImage | None = None,
 ) -> dict[str, Any]:
     """What the supervisor is told."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
     command = program(run, f"{launch}/script")
-    prefix = sandbox.command(identity) if sandbox else []
+    prefix = sandbox.command(identity, image=image is not None) if sandbox else []
+    root = image.root if image else None
     drop = superuser and sandbox is None
     return {
         "run": run.id,
         "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
-        "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "options": sandbox.options(folder, grant.paths, image=root) if sandbox else [],
+        "chroots": image is not None and superuser,
+        "image": image.digest if image else None,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,

@@ -54,6 +54,8 @@ class LocalSettings:
     """Bytes of each file that a job writes, wherever it lies. Default 0: as many as the disk has."""
     max_output_bytes: int = 50 * 2**30
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
+    max_image_bytes: int = 50 * 2**30
+    """Bytes of all unpacked images; beyond it, those that were not used for longest go. Default 50 GiB."""
     rescan_seconds: float = 5.0
     """Seconds between looks at the folder itself, which find what no event told. Default 5: cheap, rarely needed."""
     powercap: Path = field(default=Path("/sys/class/powercap"))

@@ -216,7 +216,13 @@ class SiteReconciler:
         return [DeviceClass.model_validate(record.obj) for record in self._classes.all()]
 
 
-_ABILITIES = {"images": "images", "multi-node": "multi_node", "needs-image": "needs_image", "queues": "queues"}
+_ABILITIES = {
+    "images": "images",
+    "image-files": "image_files",
+    "multi-node": "multi_node",
+    "needs-image": "needs_image",
+    "queues": "queues",
+}
 """Words of the site's status, and the capabilities that they stand for."""
 
 
