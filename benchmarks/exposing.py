@@ -15,8 +15,8 @@ from pathlib import Path
 from isthmus.config import ServerSettings
 from isthmus.engines.base import Engine, Inventory
 from isthmus.lab import processes
-from isthmus.lab.kubernetes.asking import Asker
-from isthmus.lab.kubernetes.control_plane import ControlPlane as Servers
+from isthmus.lab.kubernetes.control_plane import LabControlPlane as Servers
+from isthmus.lab.kubernetes.lab_client import LabClient
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.kinds import DEVICE_CLASS, SITE
 from isthmus.resources.sites import Site, SiteNode
@@ -82,7 +82,7 @@ async def _measure(servers: Servers, folder: Path, count: int, seconds: int) -> 
         (SITE, f"bench{count}"): site,
     }
     expose = Drivers(ServerSettings(data=folder)).expose
-    asker = Asker(servers.url, servers.place.keys)
+    asker = LabClient(servers.url, servers.place.keys)
     async with running_plane(folder, make_engine, objects, make_exposure=expose):
         await until(lambda: _shown(asker, count), "all nodes", 300)
         await asyncio.sleep(20)  # until renewals have found their turns
@@ -97,13 +97,13 @@ async def _measure(servers: Servers, folder: Path, count: int, seconds: int) -> 
     return 100 * ours, 100 * theirs, sum(after.get(name) != since for name, since in before.items())
 
 
-async def _shown(asker: Asker, count: int) -> bool:
+async def _shown(asker: LabClient, count: int) -> bool:
     found = (await asyncio.to_thread(asker.ask, NODES))["items"]
     await asyncio.sleep(1)
     return len(found) == count
 
 
-async def _ready_since(asker: Asker) -> dict[str, str]:
+async def _ready_since(asker: LabClient) -> dict[str, str]:
     """Each node, and since when it is as it is."""
     found = (await asyncio.to_thread(asker.ask, NODES))["items"]
     return {node["metadata"]["name"]: node["status"]["conditions"][0]["lastTransitionTime"] for node in found}

@@ -3,7 +3,7 @@
 Real Kubernetes, from the lab, with one node. Baseline: `kubectl create` of a Job with the same image and command. Ours
 is what a user types too: `isthmus run --detach`, through a whole control plane. Both are measured from before the
 command is started until the pod is seen to run, by the same look at the same list of pods. The home is in
-`kubernetes_home`.
+`kubernetes_store`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.lab.kubernetes.layout import IMAGE
 from isthmus.lab.kubernetes.registering import manifests
 from isthmus.testing.engines import new_run_id, until
-from isthmus.testing.kubernetes_home import settled
+from isthmus.testing.kubernetes_store import settled
 from isthmus.testing.servers import GROUP, ServerProcess, eventually, running_server
 
-from . import kubernetes_home
+from . import kubernetes_store
 from .report import Figure, Section
 
 WAVE = 100
@@ -70,7 +70,7 @@ def run(seconds: int, jobs: int = 1000, objects: int = 10_000) -> Section:
             section.add(_submission(lab, server, times=max(5, seconds)))
         section.add(asyncio.run(_burst(lab, Path(folder) / "engine", jobs)))
         section.add(_both(lab, Path(folder) / "home", WAVE))
-    kubernetes_home.measure(section, jobs=jobs, watched=objects // 2, held=objects)
+    kubernetes_store.measure(section, jobs=jobs, watched=objects // 2, held=objects)
     return section
 
 
@@ -160,7 +160,7 @@ async def _burst(lab: KubernetesLab, folder: Path, count: int) -> Figure:
     finally:
         await engine.close()
     each, took = sum(spent.values()) / done, time.monotonic() - begin
-    measured = f"{each:.1f}: {kubernetes_home.told(spent, done)} ({took:.0f} s in all)"
+    measured = f"{each:.1f}: {kubernetes_store.told(spent, done)} ({took:.0f} s in all)"
     cut = "" if done == count else f" (of {count}: no time for more)"
     figure = Figure(f"as site, {done} jobs{cut}: API requests for each", measured, target="below 8")
     figure.met = each < 8
@@ -174,20 +174,20 @@ def _both(lab: KubernetesLab, folder: Path, jobs: int) -> Figure:
     server.start()
     try:
         _register(server, lab)
-        kubernetes_home.settle(lambda: _asked(server))
+        kubernetes_store.settle(lambda: _asked(server))
         before = _asked(server)
         for number in range(jobs):
             server.submit(f"both-{number}", "true", resources={"cpus": "10m"}, placement={"sites": [SITE]})
         for number in range(jobs):
             server.finished(f"both-{number}", timeout=1800)
-        kubernetes_home.settle(lambda: _asked(server))
+        kubernetes_store.settle(lambda: _asked(server))
         spent = _asked(server)
     finally:
         server.stop()
     spent.subtract(before)
     store = sum(count for what, count in spent.items() if "isthmus.dev" in what or "events" in what) / jobs
     each = sum(spent.values()) / jobs
-    measured = f"{each:.1f}, of them {store:.1f} for the home: {kubernetes_home.told(spent, jobs)}"
+    measured = f"{each:.1f}, of them {store:.1f} for the home: {kubernetes_store.told(spent, jobs)}"
     return Figure(f"as home and site at once, {jobs} jobs: API requests for each", measured)
 
 

@@ -24,9 +24,9 @@ from typing import Any
 import asyncssh
 import orjson
 
-from isthmus.engines.slurm.http import HttpClient
+from isthmus._kit.http import HttpClient
 from isthmus.engines.slurm.settings import RestSettings
-from isthmus.engines.slurm.tokens import Tokens
+from isthmus.engines.slurm.transports.tokens import Tokens
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings
 from isthmus.lab.slurm.login import LoginNode

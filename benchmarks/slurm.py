@@ -24,8 +24,8 @@ from typing import Any
 import httpx
 import orjson
 
+from isthmus._kit.http import HttpClient
 from isthmus.client.sync import Client
-from isthmus.engines.slurm.http import HttpClient
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import NodeSpec
 from isthmus.lab.slurm.registering import manifests

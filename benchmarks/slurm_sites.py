@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus._kit.http import HttpClient
 from isthmus.client.sync import Client
-from isthmus.engines.slurm.http import HttpClient
 
 from . import sites
 from .reads import JOBS

@@ -23,8 +23,8 @@ import yaml
 from pydantic import BaseModel
 
 from isthmus import errors
-from isthmus.api.context import Limits
-from isthmus.client.places import Cell, place_for
+from isthmus.api.context import RequestLimits
+from isthmus.client.places import KindColumn, place_for
 from isthmus.config.server import ServerSettings
 from isthmus.engines.local.settings import LocalSettings
 from isthmus.engines.slurm.settings import SlurmSettings
@@ -70,7 +70,7 @@ def known_kinds() -> str:
         "",
         "from __future__ import annotations",
         "",
-        "from .places import Cell, Place",
+        "from .places import KindColumn, Place",
         "",
         "PLACES = (",
     ]
@@ -86,8 +86,8 @@ def known_kinds() -> str:
     return "\n".join([*lines, ")", ""])
 
 
-def _cell_code(cell: Cell) -> str:
-    return f"Cell({json.dumps(cell.title)}, {json.dumps(cell.path)}, {json.dumps(cell.type)}, {cell.wide})"
+def _cell_code(cell: KindColumn) -> str:
+    return f"KindColumn({json.dumps(cell.title)}, {json.dumps(cell.path)}, {json.dumps(cell.type)}, {cell.wide})"
 
 
 # Manifests
@@ -270,7 +270,15 @@ def settings_page() -> str:
         "What can be set, with its default and the reason for it. Given on the command line or in a Site.",
         "",
     ]
-    for settings in (ServerSettings, StoreSettings, FeedSettings, LeaderSettings, Limits, LocalSettings, SlurmSettings):
+    for settings in (
+        ServerSettings,
+        StoreSettings,
+        FeedSettings,
+        LeaderSettings,
+        RequestLimits,
+        LocalSettings,
+        SlurmSettings,
+    ):
         lines += [f"## {settings.__name__}", "", inspect.cleandoc(settings.__doc__ or ""), ""]
         lines += ["| setting | default | meaning |", "| --- | --- | --- |"]
         texts = _field_texts(settings)

@@ -24,9 +24,9 @@ from xdist.scheduler import LoadScopeScheduling
 from isthmus.errors import Misconfigured
 from isthmus.lab.fetching import teller
 from isthmus.lab.kubernetes.binaries import ensure
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.testing.kubernetes import running_api_server
-from isthmus.testing.kubernetes_home import settled
+from isthmus.testing.kubernetes_store import settled
 from isthmus.testing.servers import ServerProcess, running_server
 
 # A busy machine is slow, which says nothing about what is tested.
@@ -60,11 +60,10 @@ def anyio_backend() -> str:
 
 TABLE = Path(__file__).with_name("durations.txt")
 TOGETHER = {
-    "tests/kubernetes/": "tests/kubernetes/",
-    "tests/kubernetes_home/": "Kubernetes API server",
-    "tests/slurm/test_newer.py": "tests/slurm/test_newer.py",  # has a lab of its own
-    "tests/slurm/": "tests/slurm/",
-    "tests/store/test_kubernetes.py": "Kubernetes API server",
+    "tests/engines/kubernetes/": "tests/engines/kubernetes/",
+    "tests/engines/slurm/test_newer.py": "tests/engines/slurm/test_newer.py",  # has a lab of its own
+    "tests/engines/slurm/": "tests/engines/slurm/",
+    "tests/store/kubernetes/": "Kubernetes API server",
     "tests/store/test_moving.py": "Kubernetes API server",
 }
 """Beginnings of paths, and the name of what they share; the first that fits counts."""
@@ -140,7 +139,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session")
-def kubernetes_api() -> Iterator[ControlPlane]:
+def kubernetes_api() -> Iterator[LabControlPlane]:
     """A real API server with its controllers, made a home of Isthmus. On a new machine it is built first."""
     with running_api_server() as control:
         asyncio.run(settled(control.kubeconfig))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from isthmus.scheduling.deadlines.curves import Edge, curve_of
-from isthmus.scheduling.deadlines.models import Job, MachineType, Objective
+from isthmus.scheduling.deadlines.models import CostObjective, DeadlineJob, MachineType
 
 
 def least_cost(edges: Iterable[Edge], remaining: float, left: float) -> float:
@@ -17,7 +17,7 @@ def least_cost(edges: Iterable[Edge], remaining: float, left: float) -> float:
     return max(edge.height * remaining - edge.slope * left for edge in edges)
 
 
-def lower_bound(jobs: Sequence[Job], catalogue: tuple[MachineType, ...], objective: Objective) -> float:
+def lower_bound(jobs: Sequence[DeadlineJob], catalogue: tuple[MachineType, ...], objective: CostObjective) -> float:
     """What the jobs cost at least, with as many machines as one likes."""
     total = 0.0
     for job in jobs:

@@ -10,7 +10,7 @@ import typer
 
 from isthmus.cli.failures import say
 from isthmus.errors import Invalid
-from isthmus.scheduling.deadlines.models import Goal, Objective, Overheads
+from isthmus.scheduling.deadlines.models import CostGoal, CostObjective, Overheads
 
 from .generating import Scenario, generate
 from .methods import METHODS
@@ -55,7 +55,7 @@ def compare(
             help="Seconds to start a machine, to restore a job and to stop it; realistic is 60,30,0.",
         ),
     ] = "free",
-    objective: Annotated[Goal, typer.Option(help="What is saved.")] = Goal.COST,
+    objective: Annotated[CostGoal, typer.Option(help="What is saved.")] = CostGoal.COST,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write every run to this file.", metavar="FILE")
     ] = None,
@@ -78,7 +78,7 @@ def compare(
     if not instances.isdecimal():
         replayed += [Path(word) for word in _words(instances)]
     if replayed:
-        cases = _replayed(replayed, cost, Objective(objective))
+        cases = _replayed(replayed, cost, CostObjective(objective))
     else:
         cases = _made(
             _numbers(nodes),
@@ -86,7 +86,7 @@ def compare(
             range(first, first + int(instances)),
             _Tables(profiles, prices, in_house),
             cost,
-            Objective(objective),
+            CostObjective(objective),
         )
     runs = _run_all(_checked(cases), chosen, seeds, iterations)
     if csv_file is not None:
@@ -112,7 +112,7 @@ def _made(
     seeds: range,
     tables: _Tables,
     overheads: Overheads,
-    objective: Objective,
+    objective: CostObjective,
 ) -> Iterator[Case]:
     for count in nodes:
         for scenario in scenarios:
@@ -123,7 +123,7 @@ def _made(
                 yield Case(str(scenario), str(seed), made)
 
 
-def _replayed(folders: list[Path], overheads: Overheads, objective: Objective) -> Iterator[Case]:
+def _replayed(folders: list[Path], overheads: Overheads, objective: CostObjective) -> Iterator[Case]:
     for folder in folders:
         for found in find_instances(folder):
             name = found.resolve().name if found == folder else str(found.relative_to(folder))
@@ -166,7 +166,7 @@ def _checked(cases: Iterator[Case]) -> Iterator[Case]:
     """Cases whose machines say what the objective needs."""
     for case in cases:
         silent = [kind.name for kind in case.instance.catalogue if not kind.power]
-        if case.instance.objective.goal is Goal.ENERGY and silent:
+        if case.instance.objective.goal is CostGoal.ENERGY and silent:
             raise Invalid(f"--objective energy: the power of {silent[0]} is not known; add a column power, in watts")
         yield case
 

@@ -13,7 +13,15 @@ from enum import StrEnum
 from random import Random
 
 from isthmus.errors import Invalid
-from isthmus.scheduling.deadlines.models import CHEAPEST, FREE, Job, MachineType, Objective, Overheads, Profile
+from isthmus.scheduling.deadlines.models import (
+    CHEAPEST,
+    FREE,
+    CostObjective,
+    DeadlineJob,
+    MachineType,
+    Overheads,
+    RuntimeProfile,
+)
 
 from .simulating import Instance
 
@@ -35,12 +43,12 @@ class Scenario(StrEnum):
 def generate(
     scenario: Scenario,
     nodes: int,
-    profiles: Sequence[Profile],
+    profiles: Sequence[RuntimeProfile],
     catalogue: tuple[MachineType, ...],
     seed: int,
     *,
     overheads: Overheads = FREE,
-    objective: Objective = CHEAPEST,
+    objective: CostObjective = CHEAPEST,
 ) -> Instance:
     """An instance of the setting."""
     if nodes < 1:
@@ -54,7 +62,7 @@ def generate(
         now += random.expovariate(1.0) * gap if index else 0.0
         fastest = min(_placeable(profile, catalogue).values())
         deadline = now + random.uniform(fastest, 3 * fastest)
-        jobs.append(Job(f"j{index + 1}", now, deadline, 2 * random.uniform(0.0015, 0.0075), profile))
+        jobs.append(DeadlineJob(f"j{index + 1}", now, deadline, 2 * random.uniform(0.0015, 0.0075), profile))
     return Instance(
         tuple(jobs),
         tuple(f"n{index + 1}" for index in range(nodes)),
@@ -64,7 +72,9 @@ def generate(
     )
 
 
-def _gaps(scenario: Scenario, nodes: int, drawn: Sequence[Profile], catalogue: Sequence[MachineType]) -> list[float]:
+def _gaps(
+    scenario: Scenario, nodes: int, drawn: Sequence[RuntimeProfile], catalogue: Sequence[MachineType]
+) -> list[float]:
     """The mean time before each arrival."""
     if scenario is Scenario.EXPONENTIAL:
         return [MEAN_GAP / nodes] * len(drawn)
@@ -78,7 +88,7 @@ def _gaps(scenario: Scenario, nodes: int, drawn: Sequence[Profile], catalogue: S
     return gaps
 
 
-def _placeable(profile: Profile, catalogue: Sequence[MachineType]) -> dict[tuple[str, int], float]:
+def _placeable(profile: RuntimeProfile, catalogue: Sequence[MachineType]) -> dict[tuple[str, int], float]:
     found = {
         (device, count): seconds
         for (device, count), seconds in profile.seconds.items()
@@ -90,7 +100,7 @@ def _placeable(profile: Profile, catalogue: Sequence[MachineType]) -> dict[tuple
     return found
 
 
-def _smallest(profile: Profile, catalogue: Sequence[MachineType]) -> float:
+def _smallest(profile: RuntimeProfile, catalogue: Sequence[MachineType]) -> float:
     """The best time on the fewest devices."""
     times = _placeable(profile, catalogue)
     fewest = min(count for _, count in times)

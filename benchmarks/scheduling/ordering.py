@@ -7,32 +7,32 @@ beside each other where there is room. `greedy` is the sharing form in the order
 
 from __future__ import annotations
 
-from isthmus.scheduling.deadlines.drafting import Candidate, Order, by_pressure, candidates, conclude, drafted
-from isthmus.scheduling.deadlines.models import Plan, Snapshot
-from isthmus.scheduling.deadlines.settling import Load, cheapest_hosts, settle
+from isthmus.scheduling.deadlines.assigning import Load, cheapest_hosts, settle
+from isthmus.scheduling.deadlines.drafting import Order, UnplacedJob, by_pressure, candidates, conclude, drafted
+from isthmus.scheduling.deadlines.models import MachinePlan, Snapshot
 
 
-def by_arrival(candidate: Candidate) -> tuple[float, str]:
+def by_arrival(candidate: UnplacedJob) -> tuple[float, str]:
     """First come, first served."""
     return candidate.state.job.submitted, candidate.state.job.name
 
 
-def by_deadline(candidate: Candidate) -> tuple[float, str]:
+def by_deadline(candidate: UnplacedJob) -> tuple[float, str]:
     """Earliest deadline first."""
     return candidate.state.job.deadline, candidate.state.job.name
 
 
-def by_weight(candidate: Candidate) -> tuple[float, str]:
+def by_weight(candidate: UnplacedJob) -> tuple[float, str]:
     """Who pays most for being late goes first."""
     return -candidate.state.job.weight, candidate.state.job.name
 
 
-def shared(order: Order, snapshot: Snapshot) -> Plan:
+def shared(order: Order, snapshot: Snapshot) -> MachinePlan:
     """All jobs anew, in order, sharing machines."""
     return conclude(snapshot, *drafted(order, snapshot))
 
 
-def unshared(order: Order, snapshot: Snapshot) -> Plan:
+def unshared(order: Order, snapshot: Snapshot) -> MachinePlan:
     """Whoever runs goes on; the others get free machines in order, one each."""
     running = {
         state.job.name: Load(snapshot.configured[state.placement.machine], {state.job.name: state.placement.devices})
@@ -51,6 +51,6 @@ def unshared(order: Order, snapshot: Snapshot) -> Plan:
     return settle(snapshot, loads)
 
 
-def greedy(snapshot: Snapshot) -> Plan:
+def greedy(snapshot: Snapshot) -> MachinePlan:
     """By pressure, each with the cheapest configuration that meets its deadline, else the fastest."""
     return shared(by_pressure, snapshot)

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.report import machine
-from isthmus.scheduling.deadlines.models import MachineType, Overheads, Profile
+from isthmus.scheduling.deadlines.models import MachineType, Overheads, RuntimeProfile
 from isthmus.scheduling.deadlines.optimising import optimise
 
 from .generating import Scenario, generate
@@ -29,7 +29,7 @@ from .tables import read_prices, read_profiles, shipped
 COMPARED = ("edf", "edf-shared", "greedy", "path-relinking", "isthmus")
 COLLAPSE = 1.25
 REALISTIC = Overheads(start=60, restore=30)
-Tables = tuple[list[Profile], tuple[MachineType, ...]]
+Tables = tuple[list[RuntimeProfile], tuple[MachineType, ...]]
 
 
 def note(text: str) -> None:

@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from isthmus.scheduling.deadlines.assigning import cheapest_hosts
 from isthmus.scheduling.deadlines.curves import Option
 from isthmus.scheduling.deadlines.drafting import (
-    Candidate,
     Draft,
+    DraftSeat,
     Node,
-    Seat,
+    UnplacedJob,
     by_pressure,
     candidates,
     conclude,
     construct,
     largest,
 )
-from isthmus.scheduling.deadlines.models import MachineType, Plan, Snapshot
-from isthmus.scheduling.deadlines.settling import cheapest_hosts
+from isthmus.scheduling.deadlines.models import MachinePlan, MachineType, Snapshot
 
 ITERATIONS = 100
 ELITE = 10
@@ -41,7 +41,7 @@ class _Job:
 
     __slots__ = ("left", "pools", "remaining", "slowest", "weight")
 
-    def __init__(self, candidate: Candidate, now: float) -> None:
+    def __init__(self, candidate: UnplacedJob, now: float) -> None:
         state, curve, limit = candidate.state, candidate.curve, candidate.limit
         self.remaining, self.weight = state.remaining, state.job.weight
         self.left = state.job.deadline - now
@@ -61,7 +61,7 @@ class _Desk:
     """What all drafts of one decision share."""
 
     snapshot: Snapshot
-    candidates: Sequence[Candidate]
+    candidates: Sequence[UnplacedJob]
     jobs: Sequence[_Job]
     order: Sequence[int]
     sizes: dict[str, int]
@@ -95,7 +95,7 @@ class _Desk:
         """Work done per cost, over all jobs that run."""
         return sum(self.worth_of(draft, job, place) for job, place in draft.seats.items())
 
-    def worth_of(self, draft: Draft, job: int, place: Seat) -> float:
+    def worth_of(self, draft: Draft, job: int, place: DraftSeat) -> float:
         """The same of one job."""
         node, choice, candidate = draft.nodes[place.node], place.choice, self.jobs[job]
         share = self.rates[node.device][node.used] * choice.devices / node.used
@@ -104,7 +104,7 @@ class _Desk:
         return candidate.slowest / (seconds * share + late + _EPSILON)
 
 
-def random_greedy(snapshot: Snapshot, *, seed: int = 0, iterations: int = ITERATIONS) -> Plan:
+def random_greedy(snapshot: Snapshot, *, seed: int = 0, iterations: int = ITERATIONS) -> MachinePlan:
     """The cheapest of many randomised drafts."""
     desk = _Desk.of(snapshot)
     random = Random(f"{seed}/{snapshot.now}")
@@ -117,7 +117,7 @@ def random_greedy(snapshot: Snapshot, *, seed: int = 0, iterations: int = ITERAT
     return conclude(snapshot, desk.candidates, best)
 
 
-def path_relinking(snapshot: Snapshot, *, seed: int = 0, iterations: int = ITERATIONS) -> Plan:
+def path_relinking(snapshot: Snapshot, *, seed: int = 0, iterations: int = ITERATIONS) -> MachinePlan:
     """The best draft on the paths between the best of many randomised ones."""
     desk = _Desk.of(snapshot)
     random = Random(f"{seed}/{snapshot.now}")
@@ -225,7 +225,7 @@ def _moves(desk: _Desk, here: Draft, guide: Draft) -> list[tuple[int, int]]:
     return found
 
 
-def _node_for(desk: _Desk, here: Draft, mine: Seat | None, choice: Option) -> int | None:
+def _node_for(desk: _Desk, here: Draft, mine: DraftSeat | None, choice: Option) -> int | None:
     """A node that can take the choice, best the one the job is on."""
     if mine is not None:
         node = here.nodes[mine.node]
@@ -265,7 +265,7 @@ def _try(desk: _Desk, here: Draft, guide: Draft, move: tuple[int, int], keep: bo
         if not node.used:
             node.device, node.size = choice.device, desk.sizes[choice.device]
         node.used += choice.devices
-        here.seats[job] = Seat(choice, target)
+        here.seats[job] = DraftSeat(choice, target)
         gain += desk.worth_of(here, job, here.seats[job])
     if not keep:
         here.seats.pop(job, None)

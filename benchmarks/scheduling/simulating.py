@@ -17,12 +17,12 @@ from isthmus.scheduling.deadlines.curves import curve_of
 from isthmus.scheduling.deadlines.models import (
     CHEAPEST,
     FREE,
-    Job,
+    CostObjective,
+    DeadlineJob,
     JobState,
+    MachinePlan,
     MachineType,
-    Objective,
     Overheads,
-    Plan,
     Snapshot,
     sound,
     unplaceable,
@@ -30,7 +30,7 @@ from isthmus.scheduling.deadlines.models import (
 
 from .bounding import lower_bound
 
-Method = Callable[[Snapshot], Plan]
+Method = Callable[[Snapshot], MachinePlan]
 
 _DONE = 1e-9
 _RECENT = 32
@@ -41,11 +41,11 @@ _RECENT = 32
 class Instance:
     """Jobs to come, on so many machines that can be given the configurations of a catalogue."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[DeadlineJob, ...]
     machines: tuple[str, ...]
     catalogue: tuple[MachineType, ...]
     overheads: Overheads = FREE
-    objective: Objective = CHEAPEST
+    objective: CostObjective = CHEAPEST
 
     @property
     def bound(self) -> float:
@@ -202,7 +202,7 @@ class _Simulation:
         outcome.timings.append((len(snapshot.jobs), taken))
         self._apply(plan)
 
-    def _apply(self, plan: Plan) -> None:
+    def _apply(self, plan: MachinePlan) -> None:
         overheads = self._instance.overheads
         used = {placement.machine for placement in plan.placements.values()}
         running = {name: kind for name, kind in plan.machines.items() if name in used}
@@ -232,7 +232,7 @@ class _Simulation:
         )
 
 
-def check_plan(snapshot: Snapshot, plan: Plan) -> None:
+def check_plan(snapshot: Snapshot, plan: MachinePlan) -> None:
     """Refuse a plan that gives a device twice, a job what it has no profile for, or a machine that is not there."""
     snapshot = sound(snapshot)
     used: dict[str, int] = {}

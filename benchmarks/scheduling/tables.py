@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from isthmus.errors import Invalid, NotFound
-from isthmus.scheduling.deadlines.models import Job, MachineType, Objective, Overheads, Profile
+from isthmus.scheduling.deadlines.models import CostObjective, DeadlineJob, MachineType, Overheads, RuntimeProfile
 
 from .simulating import Instance
 
@@ -88,7 +88,7 @@ def read_prices(path: Path, *, in_house: bool = False) -> tuple[MachineType, ...
     return tuple(found)
 
 
-def read_profiles(path: Path, catalogue: Sequence[MachineType]) -> list[Profile]:
+def read_profiles(path: Path, catalogue: Sequence[MachineType]) -> list[RuntimeProfile]:
     """The profiles of the jobs in a table that a catalogue can run."""
     types = {kind.device for kind in catalogue}
     times: dict[str, dict[tuple[str, int], float]] = {}
@@ -98,7 +98,7 @@ def read_profiles(path: Path, catalogue: Sequence[MachineType]) -> list[Profile]
             _note(times.setdefault(row.text("job"), {}), row, device)
     if not times:
         raise Invalid(f"{path} has no run time on any device of the price table ({', '.join(sorted(types))})")
-    return [Profile(seconds) for seconds in times.values()]
+    return [RuntimeProfile(seconds) for seconds in times.values()]
 
 
 def find_instances(folder: Path) -> list[Path]:
@@ -111,7 +111,7 @@ def find_instances(folder: Path) -> list[Path]:
     return found
 
 
-def read_instance(folder: Path, overheads: Overheads, objective: Objective) -> tuple[Instance, list[str]]:
+def read_instance(folder: Path, overheads: Overheads, objective: CostObjective) -> tuple[Instance, list[str]]:
     """An instance from its folder, and which of its jobs were left out, and why."""
     catalogue: dict[tuple[str, str], MachineType] = {}
     times: dict[str, dict[tuple[str, int], float]] = {}
@@ -144,9 +144,9 @@ def _machine(row: _Row) -> MachineType:
 
 def _jobs(
     folder: Path, times: dict[str, dict[tuple[str, int], float]], odd: dict[str, str]
-) -> tuple[tuple[Job, ...], list[str]]:
+) -> tuple[tuple[DeadlineJob, ...], list[str]]:
     """The jobs that have a profile, and what is wrong with the others."""
-    shared: dict[Profile, Profile] = {}
+    shared: dict[RuntimeProfile, RuntimeProfile] = {}
     jobs, left_out = [], []
     for row in _rows(folder / "jobs.csv"):
         name = row.text("job")
@@ -157,8 +157,8 @@ def _jobs(
         else:
             when = row.number("submission"), row.number("deadline"), row.number("weight")
             try:
-                profile = Profile(times[name])
-                jobs.append(Job(name, *when, shared.setdefault(profile, profile)))
+                profile = RuntimeProfile(times[name])
+                jobs.append(DeadlineJob(name, *when, shared.setdefault(profile, profile)))
             except Invalid as error:
                 left_out.append(f"{name} was left out: {error}")
     return tuple(jobs), left_out

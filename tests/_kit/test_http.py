@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus._kit.http import Answer, HttpClient, NoAnswer
+from isthmus._kit.http import HttpAnswer, HttpClient, NoAnswer
 
 pytestmark = pytest.mark.anyio
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -55,7 +55,7 @@ async def test_connections_are_kept_and_bodies_are_read_whatever_their_form() ->
 
     async with serving(serve) as client:
         found = [await client.ask("POST", "/x", {"X-One": "1"}, b"hello") for _ in range(4)]
-    assert found == [Answer(200, b"{}"), Answer(500, b"abcde"), Answer(200, b""), Answer(200, b"1")]
+    assert found == [HttpAnswer(200, b"{}"), HttpAnswer(500, b"abcde"), HttpAnswer(200, b""), HttpAnswer(200, b"1")]
     assert made == 2, "a connection is used again until the server says otherwise"
 
 
@@ -77,7 +77,7 @@ async def test_several_questions_go_out_together_and_are_answered_in_order() -> 
     async with serving(serve) as client:
         for _ in range(2):
             found = await client.ask_all("PUT", {}, [("/a", b"1"), ("/b", b"")])
-            assert found == [Answer(200, b"/a"), Answer(200, b"/b")]
+            assert found == [HttpAnswer(200, b"/a"), HttpAnswer(200, b"/b")]
     assert seen == [b"1", b""] * 2
     assert made == 1
 
@@ -110,7 +110,7 @@ async def test_what_follows_an_answer_is_not_part_of_it(first: bytes) -> None:
         writer.close()
 
     async with serving(serve) as client:
-        assert [await client.ask("GET", "/", {}) for _ in range(2)] == [Answer(422, b"{}")] * 2
+        assert [await client.ask("GET", "/", {}) for _ in range(2)] == [HttpAnswer(422, b"{}")] * 2
     assert made == 2, "the second answer is nobody's"
 
 
@@ -149,7 +149,7 @@ async def test_a_connection_that_is_answered_after_the_end_is_not_kept() -> None
         await asked.wait()
         await client.close()
         answer.set()
-        assert await asking == Answer(200, b"")
+        assert await asking == HttpAnswer(200, b"")
         async with asyncio.timeout(30):
             await gone.wait()
 

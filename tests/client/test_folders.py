@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isthmus.client import hashes
-from isthmus.client.folders import Limits, is_everything, read_folder, tell_left_out
+from isthmus.client.folders import FolderLimits, is_everything, read_folder, tell_left_out
 from isthmus.client.ignoring import sort_out
 from isthmus.errors import Invalid, TooLarge
 from isthmus.resources.trees import Tree
@@ -177,9 +177,9 @@ def test_limits_hold_only_where_asked_for(tmp_path: Path) -> None:
     put(tmp_path, *(f"f{i}" for i in range(6)))
     assert len(paths(tmp_path)) == 6
     with pytest.raises(TooLarge, match=r"5 files.*--files DIR.*--no-files"):
-        read_folder(tmp_path, limits=Limits(files=5))
+        read_folder(tmp_path, limits=FolderLimits(files=5))
     with pytest.raises(TooLarge, match="0 MB"):
-        read_folder(tmp_path, limits=Limits(bytes=3))
+        read_folder(tmp_path, limits=FolderLimits(bytes=3))
 
 
 @pytest.mark.parametrize("where", ["/", "home"])
@@ -188,7 +188,7 @@ def test_a_whole_disk_or_home_is_not_sent_by_default(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(TooLarge, match="--no-files"):
-        read_folder("/" if where == "/" else tmp_path, limits=Limits())
+        read_folder("/" if where == "/" else tmp_path, limits=FolderLimits())
 
 
 def _many(root: Path) -> None:

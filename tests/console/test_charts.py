@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.console.charts import SIZES, Point, bars_of, lacks, scatter_of
+from isthmus.console.charts import SIZES, ChartPoint, bars_of, lacks, scatter_of
 
 AMOUNTS = st.floats(min_value=0.001, max_value=1e6)
 
@@ -21,7 +21,7 @@ def cell(index: int, time: float, energy: float) -> dict[str, Any]:
     return {"index": index, "device": name, "parameters": {}, "runTime": spread(time), "energy": spread(energy)}
 
 
-def box(point: Point) -> tuple[float, float, float, float]:
+def box(point: ChartPoint) -> tuple[float, float, float, float]:
     """Where the label of a point is."""
     long = len(point.label) * 6.8
     left = point.label_x - {"start": 0.0, "middle": long / 2, "end": long}[point.anchor]

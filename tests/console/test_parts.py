@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.console.capacities import room_at
 from isthmus.console.charts import bars_of, measures_of, scatter_of
-from isthmus.console.index import JobIndex, Wanted, row_of, what_runs
+from isthmus.console.index import JobTable, RowQuery, row_of, what_runs
 from isthmus.console.live import Live, Topic
 from isthmus.console.manifests import at_fields, copied, from_form
 from isthmus.console.rendering import as_yaml, number, shown_phase, size
@@ -98,25 +98,25 @@ def job(number: int, namespace: str = "physics", **fields: Any) -> Record:
 
 
 @pytest.fixture
-def index() -> JobIndex:
-    return JobIndex(lambda _: None)
+def index() -> JobTable:
+    return JobTable(lambda _: None)
 
 
 @pytest.mark.anyio
-async def test_pages_are_newest_first_and_go_on(index: JobIndex) -> None:
+async def test_pages_are_newest_first_and_go_on(index: JobTable) -> None:
     index.replace(job(number) for number in (3, 1, 2, 0, 4))
-    rows, further = await index.page(Wanted(None), 2)
+    rows, further = await index.page(RowQuery(None), 2)
     assert [row.name for row in rows] == ["job-4", "job-3"]
     index.change(Change(EventType.ADDED, 9, job(9)))
-    rows, further = await index.page(Wanted(None), 2, further)
+    rows, further = await index.page(RowQuery(None), 2, further)
     assert [row.name for row in rows] == ["job-2", "job-1"], "what came meanwhile shifts nothing"
-    rows, further = await index.page(Wanted(None), 2, further)
+    rows, further = await index.page(RowQuery(None), 2, further)
     assert [row.name for row in rows] == ["job-0"]
     assert further is None
 
 
 @pytest.mark.anyio
-async def test_only_wanted_rows(index: JobIndex) -> None:
+async def test_only_wanted_rows(index: JobTable) -> None:
     records = [
         job(0, "biology"),
         job(1, phase="Failed", labels={"team": "a"}),
@@ -126,7 +126,7 @@ async def test_only_wanted_rows(index: JobIndex) -> None:
     index.replace(records)
 
     async def names(**wanted: Any) -> list[str]:
-        found, _ = await index.page(Wanted(wanted.pop("tenants", {"physics"}), **wanted), 10)
+        found, _ = await index.page(RowQuery(wanted.pop("tenants", {"physics"}), **wanted), 10)
         return [row.name for row in found]
 
     assert await names() == ["job-2", "job-1"]

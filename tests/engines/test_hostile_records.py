@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
-import socket
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus._kit.files import NotRegular, open_regular, read_regular
 from isthmus._kit.numbers import decimal, whole
-from isthmus.engines.base import EndReason, Run, RunState
+from isthmus.engines.base import RunState
 from isthmus.engines.kubernetes import parsing as pods
-from isthmus.engines.local.driver import LocalEngine
-from isthmus.engines.local.layout import read_record
-from isthmus.engines.slurm import observing, parsing, records
 from isthmus.engines.slurm.facts import SlurmJob
-from isthmus.engines.slurm.observing import Evidence, read_word
-from isthmus.testing.engines import new_run_id, wait_ended
-
-from .conftest import ACCOUNT, MakeEngine
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.observing import observations
+from isthmus.engines.slurm.observing.observations import Evidence, read_word
+from isthmus.engines.slurm.transports import parsing
 
 WHOLE = {"job": "7", "code": "0", "start": "1763000000.5", "end": "1763000001.5", "peak": "100"}
 ODD = [
@@ -44,7 +36,6 @@ ODD = [
     "\x00",
     "\U0001d7d9",
 ]
-GARBAGE = b"\xff\xfe{[(\x00\n=\xc2\xb2\n" * 50
 
 
 def text_of(**changes: str) -> str:
@@ -65,7 +56,7 @@ def test_numbers_are_ascii_digits_or_nothing(text: str) -> None:
 def test_a_word_of_a_slurm_job_is_believed_only_where_it_can_be_true(name: str, value: str) -> None:
     """`"²".isdigit()` is true and `int("²")` fails: one job ended the watcher of its site with that."""
     word = read_word(text_of(**{name: value}) + f"{name}=cpu {value}\n{name}={value}m{value}s {value}|{value}\n")
-    over = observing.over(Evidence(records.Record("u.0", "ada", 0.0, 7), SlurmJob(7, ("COMPLETED",)), word=word))
+    over = observations.over(Evidence(records.RunRecord("u.0", "ada", 0.0, 7), SlurmJob(7, ("COMPLETED",)), word=word))
     assert over.state is RunState.ENDED
     if name in ("job", "code", "start", "end"):
         assert word is None or value == "1.2.3"
@@ -113,82 +104,3 @@ def test_a_report_of_a_pod_is_believed_only_where_it_can_be_true(value: str) -> 
     assert end.usage is not None
     for number in (end.usage.elapsed_seconds, end.usage.cpu_seconds, end.usage.peak_memory_bytes):
         assert number is None or (math.isfinite(number) and number >= 0)
-
-
-# Files
-
-
-def a_socket(path: Path) -> None:
-    made = socket.socket(socket.AF_UNIX)
-    here = Path.cwd()
-    os.chdir(path.parent)  # the names of sockets are short
-    try:
-        made.bind(path.name)
-    finally:
-        os.chdir(here)
-        made.close()
-
-
-def huge(path: Path) -> None:
-    path.touch()
-    os.truncate(path, 2**40)
-
-
-MAKERS: dict[str, Callable[[Path], object]] = {
-    "garbage": lambda path: path.write_bytes(GARBAGE),
-    "deep": lambda path: path.write_bytes(b"[" * 100_000),
-    "a list": lambda path: path.write_bytes(b"[1, 2]"),
-    "wrong types": lambda path: path.write_text(
-        '{"pid": "x", "ticks": [], "at": "soon", "reason": 7, "usage": {"a": 1}, "exit_code": {}, "devices": 3}'
-    ),
-    "out of bounds": lambda path: path.write_text(
-        '{"pid": 1e99, "ticks": -1, "at": 1e300, "reason": "No", "usage": [1], "exit_code": 1e400, "devices": {"a": 1}}'
-    ),
-    "a folder": Path.mkdir,
-    "a pipe": os.mkfifo,
-    "a link": lambda path: path.symlink_to("/etc/passwd"),
-    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
-    "a socket": a_socket,
-    "huge": huge,
-}
-
-
-@pytest.mark.parametrize("what", ["a folder", "a pipe", "a link", "a link to a device", "a socket"])
-def test_only_plain_files_are_opened(what: str, tmp_path: Path) -> None:
-    MAKERS[what](tmp_path / "f")
-    with pytest.raises(NotRegular):
-        open_regular(tmp_path / "f")
-    assert read_record(tmp_path / "f") == {}
-
-
-def test_no_more_is_read_than_is_wanted(tmp_path: Path) -> None:
-    huge(tmp_path / "f")
-    assert len(read_regular(tmp_path / "f", 1000)) == 1000
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("name", ["ended", "started", "spec.json", "cancel", "stdout.log", "stderr.log", "samples"])
-async def test_a_file_of_a_local_run_may_be_anything(
-    name: str, make_engine: MakeEngine, root: Path, tmp_path: Path
-) -> None:
-    """Where accounts are shared a job can reach them. Each in turn, and another job goes on as if nothing were."""
-    engine: LocalEngine = await make_engine(rescan_seconds=0.05)
-    broken = {what: f"{new_run_id()}" for what in MAKERS}
-    for what, run_id in broken.items():
-        folder = root / "runs" / run_id
-        folder.mkdir()
-        if name != "started":
-            (folder / "started").write_text('{"pid": 999999999, "ticks": 1, "at": 1763000000, "boot": "before"}')
-        MAKERS[what](folder / name)
-    good = Run(new_run_id(), "n", "j", ("/bin/sh", "-c", "echo fine"), account=ACCOUNT)
-    await engine.submit(good)
-    assert (await wait_ended(engine, good.id)).exit_code == 0
-    for run_id in broken.values():
-        seen = await engine.observe(run_id)
-        assert seen is None or seen.reason in (None, EndReason.NODE_LOST, EndReason.SUPERVISOR_LOST)
-        for stream in ("stdout", "stderr"):
-            assert len(await engine.read_log(run_id, stream, 0, 100)) <= 100  # type: ignore[arg-type]
-        assert len(await engine.read_samples(run_id, 0, 100)) <= 100
-    second = await make_engine()
-    assert (await second.observe(good.id)) is not None
-    assert engine.tasks.failures() == {}

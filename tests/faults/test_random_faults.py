@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
@@ -93,6 +94,9 @@ class Disturber:
         store.away = self.chance.random() < 0.3
         store.conflicts = self.chance.choice([0.0, 0.3, 0.8])
         store.lost = self.chance.choice([0.0, 0.2])
+        store.blind = self.chance.random() < 0.3
+        if store.blind:
+            store.disconnect()
 
     async def restart(self) -> None:
         await self.plane.stop()
@@ -102,12 +106,7 @@ class Disturber:
         self.plane.leadership.leads = not self.plane.leadership.leads
 
     async def forget(self) -> None:
-        # Only what the control plane has seen running: of one whose submission got no answer, or while the store is
-        # disturbed and it has not heard what it wrote itself, nobody could tell that it was lost.
-        store = self.plane.store
-        if store.away or store.conflicts or store.lost or not self.plane.leadership.leads:
-            return
-        await asyncio.sleep(30)
+        # Only what is known to run: of one whose submission got no answer, nobody could tell that it was lost.
         runs = [job.run_id for job in await self.plane.jobs() if job.status.phase == "Running"]
         if runs and self.chance.random() < 0.5:
             self.plane.machine.vanish(self.chance.choice(runs))
@@ -120,6 +119,7 @@ class Disturber:
     async def heal(self) -> None:
         plane = self.plane
         plane.store.away, plane.store.conflicts, plane.store.lost = False, 0.0, 0.0
+        plane.store.blind = False
         plane.machine.faults.unavailable, plane.machine.faults.delay = "", 0.0
         plane.machine.faults.lose_replies = 0
         plane.leadership.leads = True
@@ -128,10 +128,15 @@ class Disturber:
                 await plane.change(name, intent="Run")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("number", range(10))
 def test_every_job_ends_once_and_no_run_starts_twice(
-    plane: Any, on_virtual_time: Callable[[Coroutine[Any, Any, Any]], Any], seed: int
+    plane: Any, on_virtual_time: Callable[[Coroutine[Any, Any, Any]], Any], number: int
 ) -> None:
+    # Some are the same each time, the last two are drawn; ISTHMUS_TEST_SEED repeats one that failed.
+    drawn = int(os.environ.get("ISTHMUS_TEST_SEED") or random.SystemRandom().randrange(10**6))
+    seed = number if number < 8 else drawn
+    print(f"ISTHMUS_TEST_SEED={seed}")
+
     async def story() -> None:
         async with plane(cpus=CPUS) as it:
             chaos = Disturber(it, seed)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import Run
+from isthmus.errors import StoreUnavailable
+from isthmus.resources.kinds import JOB
 from isthmus.testing.fake_engine import FakeEngine, Outcome
 
 RunOnVirtualTime = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -98,6 +100,51 @@ def test_answers_of_the_store_that_are_lost_only_delay(plane: Any, on_virtual_ti
             assert len(jobs) == 31
             assert set(it.machine.starts.values()) == {1}
             assert it.most_taken <= 8
+
+    on_virtual_time(story())
+
+
+def test_a_run_that_was_seen_to_run_is_not_started_again_although_the_news_are_late(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    """The store has `Running`, the answer to that write is lost, no watch tells of it, and the engine loses the run."""
+
+    async def story() -> None:
+        async with plane() as it:
+            it.machine.outcome, update = held, it.store.update
+
+            async def lost(kind: Any, obj: Any, part: Any = None) -> Any:
+                if kind is not JOB or obj["status"]["phase"] != "Running":
+                    return await update(kind, obj, part)
+                it.store.update, it.store.blind = update, True
+                it.store.disconnect()
+                record = await update(kind, obj, part)
+                it.machine.vanish(f"{record.uid}.0")
+                raise StoreUnavailable("the answer was lost")
+
+            it.store.update = lost
+            await it.submit("job")
+            assert (await it.ended("job")).status.reason == "NodeLost"
+            assert it.store.blind
+            assert max(it.machine.starts.values()) == 1
+
+    on_virtual_time(story())
+
+
+def test_a_first_submission_asks_the_store_nothing(plane: Any, on_virtual_time: RunOnVirtualTime) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            get, asked = it.store.get, list[Any]()
+
+            async def counted(key: Any) -> Any:
+                asked.append(key)
+                return await get(key)
+
+            it.store.get = counted
+            for number in range(20):
+                await it.submit(f"job-{number}")
+            await it.all_ended()
+            assert [key for key in asked if key.kind == JOB.name] == []
 
     on_virtual_time(story())
 

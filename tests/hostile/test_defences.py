@@ -12,8 +12,8 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
-from isthmus.api.context import Limits
-from isthmus.api.working import Work
+from isthmus.api.context import RequestLimits
+from isthmus.api.working import WorkThreads
 from isthmus.errors import Unavailable
 from isthmus.identity.slowing import AT_ONCE, FREE_FAILURES, REMEMBERED, Slowing
 from isthmus.server.watchdog import Watchdog
@@ -58,7 +58,7 @@ async def test_a_blocked_loop_is_noticed_and_located(caplog: pytest.LogCaptureFi
 
 
 async def test_one_caller_cannot_take_all_threads() -> None:
-    work, go = Work(threads=3, of_a_caller=2), threading.Event()
+    work, go = WorkThreads(threads=3, of_a_caller=2), threading.Event()
     begun: list[int] = []
 
     def busy(number: int) -> None:
@@ -75,7 +75,7 @@ async def test_one_caller_cannot_take_all_threads() -> None:
 
 
 async def test_what_takes_too_long_is_given_up_and_blocks_nobody() -> None:
-    work, go = Work(threads=2, seconds=0.2), threading.Event()
+    work, go = WorkThreads(threads=2, seconds=0.2), threading.Event()
     with pytest.raises(Unavailable, match="given up"):
         await work.run("slow", go.wait, 60)
     assert await work.run("slow", lambda: 1) == 1
@@ -83,7 +83,7 @@ async def test_what_takes_too_long_is_given_up_and_blocks_nobody() -> None:
 
 
 async def test_waiting_is_bounded() -> None:
-    work, go = Work(threads=1), threading.Event()
+    work, go = WorkThreads(threads=1), threading.Event()
     tasks = [asyncio.create_task(work.run("many", go.wait, 60)) for _ in range(64)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="too many"):
@@ -160,7 +160,7 @@ async def test_good_credentials_are_taken_while_bad_ones_wait(api: RunningApi) -
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RunningApi]:
-    async with running_api(tmp_path, Limits(body_seconds=0.3)) as api:
+    async with running_api(tmp_path, RequestLimits(body_seconds=0.3)) as api:
         yield api
 
 

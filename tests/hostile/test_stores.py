@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.api.context import Limits
+from isthmus.api.context import RequestLimits
 from isthmus.api.resources.admission import prepare_new
 from isthmus.api.resources.sizes import check_sizes
 from isthmus.errors import Expired, Invalid, TooLarge
@@ -23,7 +23,7 @@ from .conftest import SMALL, Reopen
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 
 
 def largest(name: str, fill: str = "x") -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from isthmus.errors import EngineRefused
-from isthmus.images.archives import Image, find_image, read_archive
-from isthmus.testing.images import (
+from isthmus.images.archives import PackedImage, find_image, read_archive
+from isthmus.testing.image_archives import (
     HERE,
     config,
     docker_archive,
@@ -26,12 +26,12 @@ from isthmus.testing.images import (
 )
 
 LAYERS = [layer(member("a", b"1")), layer(member("b", b"2"))]
-Read = Callable[[bytes], Image]
+Read = Callable[[bytes], PackedImage]
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    def found(content: bytes) -> Image:
+    def found(content: bytes) -> PackedImage:
         (tmp_path / "image.tar").write_bytes(content)
         return find_image(read_archive(tmp_path / "image.tar"), HERE)
 

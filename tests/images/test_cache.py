@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import EngineRefused, SiteUnavailable
-from isthmus.images.archives import Image, find_image, read_archive
+from isthmus.images.archives import PackedImage, find_image, read_archive
 from isthmus.images.cache import CacheSettings, ImageCache, UnpackedImage
 from isthmus.images.layers import Limits
-from isthmus.testing.images import HERE, busybox_layer, docker_archive, layer, member, oci_archive
+from isthmus.testing.image_archives import HERE, busybox_layer, docker_archive, layer, member, oci_archive
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
-Made = Callable[..., Image]
+Made = Callable[..., PackedImage]
 SHELL = layer(member("bin/sh", b"#!", mode=0o755))
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    def make(*layers: bytes, docker: bool = False) -> Image:
+    def make(*layers: bytes, docker: bool = False) -> PackedImage:
         content = docker_archive([SHELL, *layers]) if docker else oci_archive([SHELL, *layers], ["A=1"])
         path = tmp_path / f"{hash(content)}.tar"
         path.write_bytes(content)
@@ -50,8 +50,8 @@ def cache(folder: Path, used: set[str]) -> ImageCache:
     return ImageCache(CacheSettings(folder), lambda: used)
 
 
-def use(cache: ImageCache, image: Image, name: str = "x") -> AbstractAsyncContextManager[UnpackedImage]:
-    async def fetch() -> Image:
+def use(cache: ImageCache, image: PackedImage, name: str = "x") -> AbstractAsyncContextManager[UnpackedImage]:
+    async def fetch() -> PackedImage:
         return image
 
     return cache.use(image.digest, name, fetch)

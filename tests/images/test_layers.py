@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.images.layers import BadLayer, Limits, RootFolder
-from isthmus.testing.images import folder, layer, link, member
+from isthmus.testing.image_archives import folder, layer, link, member
 
 Unpack = Callable[..., RootFolder]
 

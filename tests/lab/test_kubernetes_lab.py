@@ -19,7 +19,7 @@ from isthmus.lab import processes
 from isthmus.lab.kubernetes import binaries, building, downloading, images, kernel
 from isthmus.lab.kubernetes.cluster import KubernetesLab, machine_lock
 from isthmus.lab.kubernetes.kernel import SETTINGS
-from isthmus.lab.kubernetes.layout import Place
+from isthmus.lab.kubernetes.layout import KubernetesLabPlace
 from isthmus.testing.kubernetes import running_api_server
 
 pytestmark = pytest.mark.kubernetes
@@ -175,7 +175,7 @@ def test_settings_of_the_machine_are_put_back_after_the_last_lab(tmp_path: Path)
 
 
 def test_a_process_is_known_from_the_moment_it_was_started(tmp_path: Path) -> None:
-    place = Place(tmp_path, 1)
+    place = KubernetesLabPlace(tmp_path, 1)
     for folder in ("run", "log"):
         (tmp_path / folder).mkdir()
     for _ in range(50):

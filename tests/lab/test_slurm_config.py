@@ -6,13 +6,13 @@ import pytest
 
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab.slurm import config, packages, releases
-from isthmus.lab.slurm.layout import LabSettings, NodeSpec, Place
+from isthmus.lab.slurm.layout import LabSettings, NodeSpec, SlurmLabPlace
 
-PLACE = Place(Path("/x/lab"), 7)
+PLACE = SlurmLabPlace(Path("/x/lab"), 7)
 
 
 def test_two_labs_share_neither_ports_nor_addresses_nor_names() -> None:
-    other = Place(Path("/x/other"), 8)
+    other = SlurmLabPlace(Path("/x/other"), 8)
     assert not {PLACE.port(n) for n in range(8)} & {other.port(n) for n in range(8)}
     assert PLACE.address(2) != other.address(2)
     assert PLACE.node_name(1) != other.node_name(1)
@@ -71,4 +71,4 @@ def test_slurmrestd_is_told_what_to_offer_in_the_words_of_its_version() -> None:
 
 def test_a_folder_too_long_for_sockets_is_refused() -> None:
     with pytest.raises(Misconfigured, match="too long"):
-        Place.of(Path("/" + "x" * 90))
+        SlurmLabPlace.of(Path("/" + "x" * 90))

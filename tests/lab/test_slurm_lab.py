@@ -15,7 +15,7 @@ from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab import numbers, processes
 from isthmus.lab.slurm import packages
 from isthmus.lab.slurm.cluster import SlurmLab
-from isthmus.lab.slurm.layout import LabSettings, NodeSpec, Place
+from isthmus.lab.slurm.layout import LabSettings, NodeSpec, SlurmLabPlace
 from isthmus.testing.servers import eventually
 
 pytestmark = pytest.mark.real
@@ -64,7 +64,9 @@ def test_up_runs_jobs_and_down_leaves_nothing(folder: Path) -> None:
     wait_state(lab, lasting, "RUNNING")
     lab.down()
     assert traces(lab) == []
-    assert numbers.free_number(folder, lambda n: Place(folder, n)) != lab.place.number, "the number stays its own"
+    assert numbers.free_number(folder, lambda n: SlurmLabPlace(folder, n)) != lab.place.number, (
+        "the number stays its own"
+    )
     lab.up(2)
     assert state(lab, board) == "COMPLETED", "the next up goes on with the same state"
     lab.down(erase=True)

@@ -18,7 +18,7 @@ from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import (
     Background,
     Observes,
-    Part,
+    PlanePart,
     Reconciler,
     Watches,
     both,
@@ -54,7 +54,7 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-def part(name: str, **more: Any) -> Part:
+def part(name: str, **more: Any) -> PlanePart:
     return Background(name=name, run=forever, **more)
 
 
@@ -104,7 +104,7 @@ def test_owners_of_a_kind_are_found() -> None:
 # Order
 
 
-def names(parts: list[Part]) -> list[str]:
+def names(parts: list[PlanePart]) -> list[str]:
     return [one.name for one in parts]
 
 
@@ -121,7 +121,7 @@ def test_parts_begin_after_those_that_they_name() -> None:
         [part("a"), part("a")],
     ],
 )
-def test_an_order_that_cannot_be_is_refused(parts: list[Part]) -> None:
+def test_an_order_that_cannot_be_is_refused(parts: list[PlanePart]) -> None:
     with pytest.raises((AssertionError, ValueError)):
         start_order(parts)
 
@@ -177,7 +177,7 @@ class World:
                 await asyncio.sleep(0.05)
 
     @asynccontextmanager
-    async def running(self, *parts: Part) -> AsyncIterator[None]:
+    async def running(self, *parts: PlanePart) -> AsyncIterator[None]:
         task = asyncio.create_task(Manager(parts, self.informers, self.queues).run())
         try:
             yield

@@ -13,14 +13,15 @@ from isthmus.testing.servers import ServerProcess, eventually
 pytestmark = pytest.mark.real
 
 POINTS = (
-    "place:before",
-    "place:after",
+    "update.Job.Placed:before",
+    "update.Job.Placed:after",
     "submit:before",
     "submit:after",
-    "write:before",
-    "write:after",
+    "update.Job.Finishing:before",
+    "update.Job.Finishing:after",
     "finish:collected",
-    "finish:written",
+    "update.Job.Succeeded:before",
+    "update.Job.Succeeded:after",
 )
 
 

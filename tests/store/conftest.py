@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.store.base import Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
-from isthmus.testing.kubernetes_home import emptied
+from isthmus.testing.kubernetes_store import emptied
 from isthmus.testing.postgres import Postgres
 
 
@@ -56,7 +56,7 @@ async def postgres_home(postgres: Postgres) -> AsyncIterator[DataHome]:
 
 
 @pytest.fixture
-async def kubernetes_home(kubernetes_api: ControlPlane) -> AsyncIterator[DataHome]:
+async def kubernetes_home(kubernetes_api: LabControlPlane) -> AsyncIterator[DataHome]:
     await emptied(kubernetes_api.kubeconfig)
     home = DataHome(f"kubernetes:{kubernetes_api.kubeconfig}")
     yield home

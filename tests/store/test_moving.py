@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isthmus.errors import Invalid, Misconfigured
-from isthmus.lab.kubernetes.control_plane import ControlPlane
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, LEASE, PROFILE, SITE, TENANT, TOKEN
 from isthmus.resources.tokens import hash_secret
@@ -19,7 +19,7 @@ from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
 from isthmus.store.moving import CAME_AS, IMPORTING, Importer, check_complete, check_whole, export_objects, is_led
 from isthmus.store.opening import open_store
-from isthmus.testing.kubernetes_home import emptied
+from isthmus.testing.kubernetes_store import emptied
 from isthmus.testing.postgres import Postgres
 from isthmus.testing.stores import changed, job, job_key, owned_by, site, status
 
@@ -100,7 +100,7 @@ def told(objects: list[Object]) -> list[Any]:
 
 
 @pytest.mark.real
-async def test_from_home_to_home_and_back(tmp_path: Path, postgres: Postgres, kubernetes_api: ControlPlane) -> None:
+async def test_from_home_to_home_and_back(tmp_path: Path, postgres: Postgres, kubernetes_api: LabControlPlane) -> None:
     await emptied(kubernetes_api.kubeconfig)
     async with opened(tmp_path / "first.db") as store:
         await fill(store)

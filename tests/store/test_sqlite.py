@@ -17,7 +17,7 @@ from isthmus.errors import Expired, Misconfigured, StoreUnavailable
 from isthmus.resources.kinds import JOB
 from isthmus.resources.selectors import parse_labels
 from isthmus.store.base import Query, Record
-from isthmus.store.changes import Ledger, Operation
+from isthmus.store.changes import Operation, Transaction
 from isthmus.store.settings import StoreSettings
 from isthmus.store.sqlite import SqliteStore
 from isthmus.store.sqlite.schema import MIGRATIONS, migrate
@@ -237,14 +237,14 @@ async def test_a_change_that_cannot_be_told_is_kept_all_the_same(path: Path, mon
 async def test_one_bad_write_fails_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when nobody thought of what is bad about it."""
     store = await opened(path)
-    apply = Ledger.apply
+    apply = Transaction.apply
 
-    def bad(self: Ledger, operation: Operation, limit: int | None = None) -> Record:
+    def bad(self: Transaction, operation: Operation, limit: int | None = None) -> Record:
         if operation.key.name == "j3":
             raise ZeroDivisionError
         return apply(self, operation, limit)
 
-    monkeypatch.setattr(Ledger, "apply", bad)
+    monkeypatch.setattr(Transaction, "apply", bad)
     results = await asyncio.gather(*(store.create(JOB, job(f"j{n}")) for n in range(6)), return_exceptions=True)
     assert [isinstance(result, Record) for result in results] == [True, True, True, False, True, True]
     assert isinstance(results[3], StoreUnavailable)

@@ -2,7 +2,7 @@
 
 `reach("submit:before")` is a named place. `step(os.link, new, final)` does what it is given, and is a place too: one
 called after the function it stands in and the effect, such as `SharedFiles._create_record:link`. So the places between
-effects follow from the code, and nobody keeps a list of them.
+effects follow from the code, and nobody keeps a list of them. Writes of reconcilers have theirs in `store/points.py`.
 
 With `ISTHMUS_CRASH_AT=NAME` the process dies when it reaches the place for the first time, with `NAME#3` at the third
 time; with `ISTHMUS_CRASH_SIGNAL=SIGSTOP` beside it, it is only stopped there. With `ISTHMUS_CRASH_RECORD=FILE` each
@@ -31,6 +31,11 @@ _signal = signal.Signals[os.environ.get(SIGNAL, "SIGKILL")]
 _watched = bool(_asked_for or _record)
 _lock = threading.Lock()
 _reached = Counter[str]()
+
+
+def watched() -> bool:
+    """Whether a test looks at the places."""
+    return _watched
 
 
 def reach(point: str) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httptools
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What the server answered."""
 
     status: int
@@ -33,7 +33,7 @@ class _Reading:
 
     def __init__(self, wanted: int) -> None:
         self.parser = httptools.HttpResponseParser(self)
-        self.answers: list[Answer] = []
+        self.answers: list[HttpAnswer] = []
         self.keep = False
         """Whether the connection may be used again."""
         self._wanted = wanted
@@ -65,7 +65,7 @@ class _Reading:
         if self.whole:
             self.keep = False
             return
-        self.answers.append(Answer(self.parser.get_status_code(), b"".join(self._body)))
+        self.answers.append(HttpAnswer(self.parser.get_status_code(), b"".join(self._body)))
         self._body = []
         self.keep = self.parser.should_keep_alive()
 
@@ -76,13 +76,13 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._reading = _Reading(0)
-        self._answers: asyncio.Future[list[Answer]] | None = None
+        self._answers: asyncio.Future[list[HttpAnswer]] | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is no more."""
         self.usable = True
         """Whether other questions may be put."""
 
-    async def ask(self, message: bytes, wanted: int) -> list[Answer]:
+    async def ask(self, message: bytes, wanted: int) -> list[HttpAnswer]:
         """So many questions at once. Until all are answered the connection cannot be used for others."""
         assert self._transport is not None
         self.usable = False
@@ -148,13 +148,13 @@ class HttpClient:
             connection.close()
             await connection.lost
 
-    async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
+    async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> HttpAnswer:
         """One question; raises NoAnswer."""
         return (await self.ask_all(method, headers, [(path, body)]))[0]
 
     async def ask_all(
         self, method: str, headers: Mapping[str, str], questions: Sequence[tuple[str, bytes]]
-    ) -> list[Answer]:
+    ) -> list[HttpAnswer]:
         """Paths and bodies, sent in one go over one connection; their answers in order. Raises NoAnswer for all.
 
         Pipelining, as old as HTTP/1.1. Only for what may be asked again, of a server that answers in order, and for no
@@ -184,7 +184,7 @@ class HttpClient:
             raise ValueError("a line of a request must not contain a line break")
         return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
-    async def _exchange(self, message: bytes, wanted: int) -> list[Answer]:
+    async def _exchange(self, message: bytes, wanted: int) -> list[HttpAnswer]:
         connection = await self._connection()
         try:
             return await connection.ask(message, wanted)

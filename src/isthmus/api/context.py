@@ -12,10 +12,10 @@ from isthmus.resources.jobs import Job
 from isthmus.resources.plans import PlanStatus
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Store
-from isthmus.telemetry.collecting import Telemetry
+from isthmus.telemetry.updating import Telemetry
 
 from .lifelines import Lifelines
-from .working import Work
+from .working import WorkThreads
 
 
 class Logs(Protocol):
@@ -43,7 +43,7 @@ class Plans(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """How much one request may ask for."""
 
     body_bytes: int = 3 * 2**20
@@ -72,11 +72,11 @@ class Context:
     logs: Logs
     telemetry: Telemetry | None = None
     """Series of jobs; none: they are not offered."""
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     lifelines: Lifelines = field(default_factory=Lifelines)
     """The open streams. The server calls `lifelines.close()` when it stops, before it waits for requests."""
     plans: Plans | None = None
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
-    work: Work = field(default_factory=Work)
+    work: WorkThreads = field(default_factory=WorkThreads)
     """Threads for what large requests ask of the processor."""

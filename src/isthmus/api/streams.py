@@ -29,7 +29,7 @@ KEEP_ALIVE = b": still here\n\n"
 KEEP_ALIVE_SECONDS = 15.0
 
 
-class Stream(Response):
+class StreamedAnswer(Response):
     """An answer in parts. `whole`: an early end is shown by breaking the connection off."""
 
     def __init__(

@@ -32,7 +32,7 @@ class _Caller:
     requests: int = 0
 
 
-class Work:
+class WorkThreads:
     """The threads."""
 
     def __init__(self, threads: int = THREADS, of_a_caller: int = OF_A_CALLER, seconds: float = SECONDS) -> None:

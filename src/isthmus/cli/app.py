@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isthmus.client.places import Place
 
 
-class Home(NamedTuple):
+class CommandPlace(NamedTuple):
     """Where a command is defined, and the heading it is listed under."""
 
     module: str
@@ -26,43 +26,43 @@ class Home(NamedTuple):
 
 # In the order in which a newcomer needs them.
 COMMANDS = {
-    "up": Home("platform.up", "up"),
-    "down": Home("platform.up", "down"),
-    "serve": Home("platform.up", "serve"),
-    "login": Home("identity.login", "login"),
-    "console": Home("platform.console", "console"),
-    "run": Home("jobs.run", "run"),
-    "rerun": Home("jobs.rerun", "rerun"),
-    "submit": Home("jobs.submit", "submit"),
-    "plan": Home("jobs.plan", "plan"),
-    "jobs": Home("jobs.jobs", "jobs"),
-    "job": Home("jobs.jobs", "job"),
-    "logs": Home("jobs.logs", "logs"),
-    "cancel": Home("jobs.jobs", "cancel"),
-    "hold": Home("jobs.jobs", "hold"),
-    "release": Home("jobs.jobs", "release"),
-    "compare": Home("experiments.compare", "compare"),
-    "experiments": Home("experiments.experiments", "experiments"),
-    "experiment": Home("experiments.experiments", "experiment"),
-    "top": Home("jobs.top", "top"),
-    "outputs": Home("jobs.outputs", "outputs"),
-    "download": Home("jobs.outputs", "download"),
-    "get": Home("objects", "get"),
-    "apply": Home("objects", "apply"),
-    "delete": Home("objects", "delete"),
-    "sites": Home("inventory", "sites"),
-    "devices": Home("inventory", "devices"),
-    "tenants": Home("identity.tenants", "app"),
-    "token": Home("identity.tokens", "app"),
-    "whoami": Home("identity.login", "whoami"),
-    "env": Home("identity.login", "env"),
-    "install": Home("platform.installing", "install"),
-    "export": Home("platform.moving", "export"),
-    "import": Home("platform.moving", "import_"),
-    "doctor": Home("platform.doctor", "doctor"),
-    "lab": Home("platform.lab", "app"),
-    "completion": Home("completion", "completion"),
-    "version": Home("identity.login", "version"),
+    "up": CommandPlace("platform.up", "up"),
+    "down": CommandPlace("platform.up", "down"),
+    "serve": CommandPlace("platform.up", "serve"),
+    "login": CommandPlace("identity.login", "login"),
+    "console": CommandPlace("platform.console", "console"),
+    "run": CommandPlace("jobs.run", "run"),
+    "rerun": CommandPlace("jobs.rerun", "rerun"),
+    "submit": CommandPlace("jobs.submit", "submit"),
+    "plan": CommandPlace("jobs.plan", "plan"),
+    "jobs": CommandPlace("jobs.jobs", "jobs"),
+    "job": CommandPlace("jobs.jobs", "job"),
+    "logs": CommandPlace("jobs.logs", "logs"),
+    "cancel": CommandPlace("jobs.jobs", "cancel"),
+    "hold": CommandPlace("jobs.jobs", "hold"),
+    "release": CommandPlace("jobs.jobs", "release"),
+    "compare": CommandPlace("experiments.compare", "compare"),
+    "experiments": CommandPlace("experiments.experiments", "experiments"),
+    "experiment": CommandPlace("experiments.experiments", "experiment"),
+    "top": CommandPlace("jobs.top", "top"),
+    "outputs": CommandPlace("jobs.outputs", "outputs"),
+    "download": CommandPlace("jobs.outputs", "download"),
+    "get": CommandPlace("objects", "get"),
+    "apply": CommandPlace("objects", "apply"),
+    "delete": CommandPlace("objects", "delete"),
+    "sites": CommandPlace("inventory", "sites"),
+    "devices": CommandPlace("inventory", "devices"),
+    "tenants": CommandPlace("identity.tenants", "app"),
+    "token": CommandPlace("identity.tokens", "app"),
+    "whoami": CommandPlace("identity.login", "whoami"),
+    "env": CommandPlace("identity.login", "env"),
+    "install": CommandPlace("platform.installing", "install"),
+    "export": CommandPlace("platform.moving", "export"),
+    "import": CommandPlace("platform.moving", "import_"),
+    "doctor": CommandPlace("platform.doctor", "doctor"),
+    "lab": CommandPlace("platform.lab", "app"),
+    "completion": CommandPlace("completion", "completion"),
+    "version": CommandPlace("identity.login", "version"),
 }
 # Options end where the command to be run begins.
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -105,7 +105,7 @@ def listings() -> dict[str, Place]:
     return {place.listing: place for place in places() if place.listing.split()[0] not in COMMANDS}
 
 
-def build(name: str, home: Home) -> Any:
+def build(name: str, home: CommandPlace) -> Any:
     """The command that is defined there."""
     return _command(name, getattr(import_module(f".{home.module}", __package__), home.attribute))
 

@@ -11,11 +11,11 @@ from isthmus._kit.quantities import format_bytes
 from isthmus.client.places import Place, place_of
 from isthmus.client.requests import Object
 
-from .tables import Column, age, at
+from .tables import TableColumn, age, at
 
-NAME = Column("NAME", at("metadata", "name"))
-NAMESPACE = Column("NAMESPACE", at("metadata", "namespace"))
-AGE = Column("AGE", age("metadata", "creationTimestamp"))
+NAME = TableColumn("NAME", at("metadata", "name"))
+NAMESPACE = TableColumn("NAMESPACE", at("metadata", "namespace"))
+AGE = TableColumn("AGE", age("metadata", "creationTimestamp"))
 
 
 def run_time(job: Object) -> str:
@@ -93,70 +93,70 @@ def _members(tenant: Object) -> str:
     return ", ".join(f"{member.get('user')}({member.get('role', 'member')})" for member in members)
 
 
-COLUMNS: dict[str, tuple[Column, ...]] = {
+COLUMNS: dict[str, tuple[TableColumn, ...]] = {
     "Job": (
         NAME,
-        Column("PHASE", at("status", "phase")),
-        Column("SITE", at("status", "site")),
-        Column("EXIT", ending),
-        Column("TIME", run_time),
+        TableColumn("PHASE", at("status", "phase")),
+        TableColumn("SITE", at("status", "site")),
+        TableColumn("EXIT", ending),
+        TableColumn("TIME", run_time),
         AGE,
-        Column("ATTEMPT", _attempt, wide=True),
-        Column("ENGINE ID", at("status", "engineId"), wide=True),
-        Column("COMMAND", command, wide=True),
-        Column("MESSAGE", why),
+        TableColumn("ATTEMPT", _attempt, wide=True),
+        TableColumn("ENGINE ID", at("status", "engineId"), wide=True),
+        TableColumn("COMMAND", command, wide=True),
+        TableColumn("MESSAGE", why),
     ),
     "Experiment": (
         NAME,
-        Column("PHASE", at("status", "phase")),
-        Column("RUNS", _runs),
-        Column("FAILED", at("status", "runs", "failed")),
-        Column("BEST", at("status", "best")),
+        TableColumn("PHASE", at("status", "phase")),
+        TableColumn("RUNS", _runs),
+        TableColumn("FAILED", at("status", "runs", "failed")),
+        TableColumn("BEST", at("status", "best")),
         AGE,
-        Column("METHOD", at("spec", "search", "method"), wide=True),
-        Column("MESSAGE", at("status", "message")),
+        TableColumn("METHOD", at("spec", "search", "method"), wide=True),
+        TableColumn("MESSAGE", at("status", "message")),
     ),
     "Site": (
         NAME,
-        Column("DRIVER", at("spec", "driver")),
-        Column("PHASE", at("status", "phase")),
-        Column("CPUS", _cpus),
-        Column("MEMORY", _memory),
-        Column("DEVICES", _devices),
-        Column("VERSION", at("status", "version"), wide=True),
+        TableColumn("DRIVER", at("spec", "driver")),
+        TableColumn("PHASE", at("status", "phase")),
+        TableColumn("CPUS", _cpus),
+        TableColumn("MEMORY", _memory),
+        TableColumn("DEVICES", _devices),
+        TableColumn("VERSION", at("status", "version"), wide=True),
         AGE,
-        Column("MESSAGE", at("status", "message")),
+        TableColumn("MESSAGE", at("status", "message")),
     ),
     "DeviceClass": (
         NAME,
-        Column("VENDOR", at("spec", "vendor")),
-        Column("ARCHITECTURE", at("spec", "architecture")),
-        Column("TOTAL", at("status", "total")),
-        Column("WHERE", _where),
+        TableColumn("VENDOR", at("spec", "vendor")),
+        TableColumn("ARCHITECTURE", at("spec", "architecture")),
+        TableColumn("TOTAL", at("status", "total")),
+        TableColumn("WHERE", _where),
         AGE,
-        Column("DESCRIPTION", at("spec", "description"), wide=True),
+        TableColumn("DESCRIPTION", at("spec", "description"), wide=True),
     ),
     "Tenant": (
         NAME,
-        Column("PHASE", at("status", "phase")),
-        Column("JOBS", at("status", "activeJobs")),
-        Column("MEMBERS", _members),
+        TableColumn("PHASE", at("status", "phase")),
+        TableColumn("JOBS", at("status", "activeJobs")),
+        TableColumn("MEMBERS", _members),
         AGE,
-        Column("DESCRIPTION", at("spec", "description")),
+        TableColumn("DESCRIPTION", at("spec", "description")),
     ),
 }
 
 
-def columns_of(kind: str, everywhere: bool = False) -> tuple[Column, ...]:
+def columns_of(kind: str, everywhere: bool = False) -> tuple[TableColumn, ...]:
     """The columns of a kind; with the tenant in front when there may be several."""
     found = COLUMNS.get(kind) or _declared(place_of(kind))
     return (NAMESPACE, *found) if everywhere else found
 
 
-def _declared(place: Place) -> tuple[Column, ...]:
+def _declared(place: Place) -> tuple[TableColumn, ...]:
     """The columns that a kind declares; an event's name says nothing to anybody."""
     found = [
-        Column(cell.title, (age if cell.type == "date" else at)(*cell.path.lstrip(".").split(".")), cell.wide)
+        TableColumn(cell.title, (age if cell.type == "date" else at)(*cell.path.lstrip(".").split(".")), cell.wide)
         for cell in place.columns
     ]
     return (*found,) if place.kind == "Event" else (NAME, *found)

@@ -42,7 +42,7 @@ PHASE_COLOURS = {
 }
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """One column: its heading, how to find the value, and whether it shows only when there is room to ask for."""
 
     title: str
@@ -87,7 +87,7 @@ def birth(obj: Object) -> tuple[str, str]:
     return str(obj["metadata"].get("creationTimestamp") or ""), str(obj["metadata"].get("uid"))
 
 
-def show(objects: Sequence[Object], columns: Sequence[Column], output: Format, *, single: bool = False) -> None:
+def show(objects: Sequence[Object], columns: Sequence[TableColumn], output: Format, *, single: bool = False) -> None:
     """Write objects in the format asked for."""
     if output in (Format.JSON, Format.YAML):
         whole: Any = objects[0] if single else {"apiVersion": "v1", "kind": "List", "items": list(objects)}

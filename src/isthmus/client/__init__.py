@@ -4,7 +4,7 @@ Belongs here: finding the server, building requests, reading answers, sending fo
 Does not: printing, prompts, exit codes (those are `cli/`), and anything that the server decides.
 
 What is decided lives in modules that both clients share: `requests` and `answers` (one exchange), `flows` (several
-exchanges, as generators), `following` (streams that outlive their connection), `jobs` (manifests), `operations` (the
+exchanges, as generators), `resuming` (streams that outlive their connection), `jobs` (manifests), `operations` (the
 clients' methods). The two clients only move bytes. The synchronous one uses the standard library alone and nothing
 heavy is imported before it is needed, because `isthmus run` must feel like running the command here.
 """

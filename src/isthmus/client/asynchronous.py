@@ -23,11 +23,11 @@ import httpx
 
 from .async_transport import AsyncTransport
 from .flows import Extract, Flow, Open, Pause, Read, Step, Work
-from .following import FAILURES, Feed, Item, Walk, finish
 from .handles import JobOperations
 from .kubeconfigs import Access
 from .operations import Operations
 from .requests import Object, Request
+from .resuming import FAILURES, Feed, Item, Walk, finish
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class AsyncClient(Operations["AsyncJobHandle"]):
             return await anext(found)
 
     async def _feed(self, feed: Feed[T]) -> AsyncGenerator[T, None]:
-        steps, walk = _Steps(self._transport), Walk(feed)
+        steps, walk = _AsyncSteps(self._transport), Walk(feed)
         try:
             while (step := walk.next()) is not None:
                 if isinstance(step, Item):
@@ -75,7 +75,7 @@ class AsyncJobHandle(JobOperations):
     """A job on a server."""
 
 
-class _Steps:
+class _AsyncSteps:
     """The steps of one flow, taken; at most one answer is being read along."""
 
     def __init__(self, transport: AsyncTransport) -> None:

@@ -195,18 +195,18 @@ def upload(
     return (yield from ask(requests.tree(namespace, document)))
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """A job that left outputs, and what goes before their paths: of an array, the index of each element."""
 
     below: str
     job: str
 
 
-def parts(namespace: str, name: str) -> Flow[list[Part]]:
+def parts(namespace: str, name: str) -> Flow[list[OutputPart]]:
     """The jobs whose outputs are those of a job: itself, or the elements of an array, in the order of their indices."""
     job = yield from ask(requests.get(JOBS, namespace, name))
     if not (job.get("spec") or {}).get("array"):
-        return [Part("", name)]
+        return [OutputPart("", name)]
     uid = job["metadata"].get("uid")
     # A label holds at most 63 characters; the owner tells arrays apart whose names begin alike.
     elements, _ = yield from everything(JOBS, namespace, f"{ARRAY_LABEL}={name[:63].rstrip('-.')}", None)
@@ -219,7 +219,7 @@ def parts(namespace: str, name: str) -> Flow[list[Part]]:
     if not found:
         yet = "" if (job.get("status") or {}).get("phase") in TERMINAL else " yet"
         raise errors.NotFound(f"no element of array {name} has left outputs{yet}; name them in spec.outputs")
-    return [Part(f"{index}/", element) for index, element in sorted(found)]
+    return [OutputPart(f"{index}/", element) for index, element in sorted(found)]
 
 
 def index_of(element: Mapping[str, Any]) -> int:

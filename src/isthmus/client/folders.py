@@ -33,14 +33,14 @@ Notice = Callable[[str], None]
 """Called with a sentence about what was done unasked."""
 
 
-class Limits(NamedTuple):
+class FolderLimits(NamedTuple):
     """How much may be sent without being asked to."""
 
     files: int = 2_000
     bytes: int = 100_000_000
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """One file or link of the folder."""
 
     path: str
@@ -70,7 +70,7 @@ class Folder(NamedTuple):
 def read_folder(
     root: str | os.PathLike[str],
     *,
-    limits: Limits | None = None,
+    limits: FolderLimits | None = None,
     cache_home: Path | None = None,
     progress: Progress | None = None,
 ) -> Folder:
@@ -124,9 +124,9 @@ def _check_ordinary(top: str) -> None:
         )
 
 
-def walk(top: str, limits: Limits | None = None, environments: list[str] | None = None) -> list[Entry]:
+def walk(top: str, limits: FolderLimits | None = None, environments: list[str] | None = None) -> list[FolderEntry]:
     """Every file and link that is to be sent; `environments` is told of those that are not."""
-    found: list[Entry] = []
+    found: list[FolderEntry] = []
     size = 0
     # The last of each: whether it was asked for outright, and so is sent whatever it is.
     pending: list[tuple[str, Rules | None, bool]] = [("", rules_above(top), True)]
@@ -160,7 +160,7 @@ def walk(top: str, limits: Limits | None = None, environments: list[str] | None 
     return found
 
 
-def _entry(item: os.DirEntry[str], path: str) -> Entry:
+def _entry(item: os.DirEntry[str], path: str) -> FolderEntry:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -170,12 +170,12 @@ def _entry(item: os.DirEntry[str], path: str) -> Entry:
     try:
         info = item.stat(follow_symlinks=False)
         if stat.S_ISLNK(info.st_mode):
-            return Entry(path, info, _link(path, str(Path(item.path).readlink())))
+            return FolderEntry(path, info, _link(path, str(Path(item.path).readlink())))
     except OSError as error:
         raise unreadable(path, error) from None
     if not stat.S_ISREG(info.st_mode):
         raise Invalid(f"{path} is {_what(info.st_mode)}, which cannot be sent; remove it {_LEAVE_OUT}")
-    return Entry(path, info)
+    return FolderEntry(path, info)
 
 
 def _link(path: str, target: str) -> str:
@@ -200,7 +200,7 @@ def _what(mode: int) -> str:
     return "a device"
 
 
-def _check_amount(top: str, files: int, size: int, limits: Limits | None) -> None:
+def _check_amount(top: str, files: int, size: int, limits: FolderLimits | None) -> None:
     if files > MAX_FILES:
         raise TooLarge(f"{top} has more than {MAX_FILES} files; pack them, or leave some out with .isthmusignore")
     if limits and (files > limits.files or size > limits.bytes):
@@ -212,7 +212,7 @@ def _check_amount(top: str, files: int, size: int, limits: Limits | None) -> Non
 
 
 def _hash_all(
-    top: str, entries: list[Entry], total: int, cache_home: Path | None, progress: Progress | None
+    top: str, entries: list[FolderEntry], total: int, cache_home: Path | None, progress: Progress | None
 ) -> dict[str, tuple[str, os.stat_result]]:
     """The digest of every file, and the state of the file it belongs to."""
     files = [entry for entry in entries if entry.link is None]
@@ -238,7 +238,7 @@ def _hash_all(
     return found
 
 
-def _hash_each(top: str, entries: list[Entry]) -> list[tuple[Entry, tuple[str, os.stat_result]]]:
+def _hash_each(top: str, entries: list[FolderEntry]) -> list[tuple[FolderEntry, tuple[str, os.stat_result]]]:
     large = [entry for entry in entries if entry.info.st_size >= _LARGE]
     small = [entry for entry in entries if entry.info.st_size < _LARGE]
     done = [(entry, hash_file(f"{top}/{entry.path}", entry.path)) for entry in small]

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from isthmus import errors
 
-from . import flows, following, requests
+from . import flows, requests, resuming
 from .flows import TERMINAL, Flow
-from .following import Feed, LogCursor
 from .operations import HERE, Operations, feed, operation
 from .places import JOBS
 from .requests import Object
+from .resuming import Feed, LogCursor
 
 TIME_LIMIT_CODE = 124
 NEVER_RAN_CODE = 125
@@ -112,7 +112,7 @@ class JobOperations(JobFacts):
 
         With `check`, raises JobFailed if it did not succeed.
         """
-        self.object = yield from following.wait(JOBS, self.namespace, self.name, timeout)
+        self.object = yield from resuming.wait(JOBS, self.namespace, self.name, timeout)
         if check and not self.succeeded:
             why = self.message or f"exit code {self.exit_code}"
             raise errors.JobFailed(
@@ -124,7 +124,7 @@ class JobOperations(JobFacts):
     def text(self, stream: str | None = None) -> Flow[str]:
         """Its whole output so far as text; bytes that are not UTF-8 are replaced."""
         cursor = LogCursor(self.namespace, self.name, stream=stream)
-        pieces = yield from following.gathered(following.read_log(cursor))
+        pieces = yield from resuming.gathered(resuming.read_log(cursor))
         return b"".join(pieces).decode(errors="replace")
 
     @operation
@@ -137,7 +137,7 @@ class JobOperations(JobFacts):
         self, *, follow: bool = False, stream: str | None = None, tail: int | None = None, attempt: int | None = None
     ) -> Feed[bytes]:
         """Its output as bytes."""
-        return following.read_log(
+        return resuming.read_log(
             LogCursor(self.namespace, self.name, follow=follow, stream=stream, tail=tail, attempt=attempt)
         )
 

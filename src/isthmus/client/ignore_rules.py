@@ -15,7 +15,7 @@ MAX_RULE = 4096
 """Characters of a rule; a longer one cannot match any path."""
 
 
-class Rule(NamedTuple):
+class IgnoreRule(NamedTuple):
     """One line: either a pattern of names, at any depth, or one of whole paths below the file's folder."""
 
     leaves_out: bool
@@ -48,7 +48,7 @@ class IgnoreRules:
         return None
 
 
-def _rule(line: str) -> Rule | None:
+def _rule(line: str) -> IgnoreRule | None:
     text = _without_trailing_spaces(line)
     if not text or text.startswith("#") or len(text) > MAX_RULE:
         return None
@@ -61,11 +61,11 @@ def _rule(line: str) -> Rule | None:
     anchored = text.startswith("/") or "/" in text
     parts = text.removeprefix("/").split("/")
     if not anchored and parts[0] != ANY_FOLDERS:
-        return Rule(leaves_out, folders_only, segment(parts[0], escapes=True), None)
+        return IgnoreRule(leaves_out, folders_only, segment(parts[0], escapes=True), None)
     found = [None if part == ANY_FOLDERS else segment(part, escapes=True) for part in parts]
     if found[-1] is None:  # `a/**` is everything inside, not the folder itself
         found.append(segment("*"))
-    return Rule(leaves_out, folders_only, None, PathGlob(found))
+    return IgnoreRule(leaves_out, folders_only, None, PathGlob(found))
 
 
 def _without_trailing_spaces(line: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .places import Cell, Place
+from .places import KindColumn, Place
 
 PLACES = (
     Place(
@@ -14,15 +14,15 @@ PLACES = (
         "jobs",
         "Work that runs to completion.",
         (
-            Cell("PHASE", ".status.phase", "string", False),
-            Cell("SITE", ".status.site", "string", False),
-            Cell("EXIT", ".status.exitCode", "integer", False),
-            Cell("REASON", ".status.reason", "string", False),
-            Cell("AGE", ".metadata.creationTimestamp", "date", False),
-            Cell("STARTED", ".status.startedAt", "date", True),
-            Cell("FINISHED", ".status.finishedAt", "date", True),
-            Cell("ATTEMPT", ".status.attempt", "integer", True),
-            Cell("MESSAGE", ".status.message", "string", True),
+            KindColumn("PHASE", ".status.phase", "string", False),
+            KindColumn("SITE", ".status.site", "string", False),
+            KindColumn("EXIT", ".status.exitCode", "integer", False),
+            KindColumn("REASON", ".status.reason", "string", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
+            KindColumn("STARTED", ".status.startedAt", "date", True),
+            KindColumn("FINISHED", ".status.finishedAt", "date", True),
+            KindColumn("ATTEMPT", ".status.attempt", "integer", True),
+            KindColumn("MESSAGE", ".status.message", "string", True),
         ),
     ),
     Place(
@@ -34,15 +34,15 @@ PLACES = (
         "experiments",
         "One workload over a matrix of devices and parameters, compared.",
         (
-            Cell("PHASE", ".status.phase", "string", False),
-            Cell("RUNS", ".status.runs.total", "integer", False),
-            Cell("ACTIVE", ".status.runs.active", "integer", False),
-            Cell("SUCCEEDED", ".status.runs.succeeded", "integer", False),
-            Cell("FAILED", ".status.runs.failed", "integer", False),
-            Cell("BEST", ".status.best", "integer", False),
-            Cell("AGE", ".metadata.creationTimestamp", "date", False),
-            Cell("METHOD", ".spec.search.method", "string", True),
-            Cell("MESSAGE", ".status.message", "string", True),
+            KindColumn("PHASE", ".status.phase", "string", False),
+            KindColumn("RUNS", ".status.runs.total", "integer", False),
+            KindColumn("ACTIVE", ".status.runs.active", "integer", False),
+            KindColumn("SUCCEEDED", ".status.runs.succeeded", "integer", False),
+            KindColumn("FAILED", ".status.runs.failed", "integer", False),
+            KindColumn("BEST", ".status.best", "integer", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
+            KindColumn("METHOD", ".spec.search.method", "string", True),
+            KindColumn("MESSAGE", ".status.message", "string", True),
         ),
     ),
     Place(
@@ -54,12 +54,12 @@ PLACES = (
         "sites",
         "A place that runs work.",
         (
-            Cell("DRIVER", ".spec.driver", "string", False),
-            Cell("PHASE", ".status.phase", "string", False),
-            Cell("CPUS", ".status.capacity.cpus", "number", False),
-            Cell("VERSION", ".status.version", "string", False),
-            Cell("AGE", ".metadata.creationTimestamp", "date", False),
-            Cell("MESSAGE", ".status.message", "string", True),
+            KindColumn("DRIVER", ".spec.driver", "string", False),
+            KindColumn("PHASE", ".status.phase", "string", False),
+            KindColumn("CPUS", ".status.capacity.cpus", "number", False),
+            KindColumn("VERSION", ".status.version", "string", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
+            KindColumn("MESSAGE", ".status.message", "string", True),
         ),
     ),
     Place(
@@ -71,10 +71,10 @@ PLACES = (
         "devices",
         "A kind of board or accelerator.",
         (
-            Cell("VENDOR", ".spec.vendor", "string", False),
-            Cell("ARCHITECTURE", ".spec.architecture", "string", False),
-            Cell("TOTAL", ".status.total", "integer", False),
-            Cell("AGE", ".metadata.creationTimestamp", "date", False),
+            KindColumn("VENDOR", ".spec.vendor", "string", False),
+            KindColumn("ARCHITECTURE", ".spec.architecture", "string", False),
+            KindColumn("TOTAL", ".status.total", "integer", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
         ),
     ),
     Place(
@@ -86,10 +86,10 @@ PLACES = (
         "tenants",
         "A person or group, and the namespace of what it owns.",
         (
-            Cell("PHASE", ".status.phase", "string", False),
-            Cell("JOBS", ".status.activeJobs", "integer", False),
-            Cell("DESCRIPTION", ".spec.description", "string", False),
-            Cell("AGE", ".metadata.creationTimestamp", "date", False),
+            KindColumn("PHASE", ".status.phase", "string", False),
+            KindColumn("JOBS", ".status.activeJobs", "integer", False),
+            KindColumn("DESCRIPTION", ".spec.description", "string", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
         ),
     ),
     Place(
@@ -101,12 +101,12 @@ PLACES = (
         "token list",
         "A bearer credential; the object holds only its hash.",
         (
-            Cell("USER", ".spec.user", "string", False),
-            Cell("ROLE", ".spec.role", "string", False),
-            Cell("EXPIRES", ".spec.expiresAt", "string", False),
-            Cell("REVOKED", ".spec.revoked", "boolean", False),
-            Cell("AGE", ".metadata.creationTimestamp", "date", False),
-            Cell("DESCRIPTION", ".spec.description", "string", True),
+            KindColumn("USER", ".spec.user", "string", False),
+            KindColumn("ROLE", ".spec.role", "string", False),
+            KindColumn("EXPIRES", ".spec.expiresAt", "string", False),
+            KindColumn("REVOKED", ".spec.revoked", "boolean", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
+            KindColumn("DESCRIPTION", ".spec.description", "string", True),
         ),
     ),
     Place(
@@ -118,11 +118,11 @@ PLACES = (
         "events",
         "Something that happened to an object.",
         (
-            Cell("LAST SEEN", ".lastTimestamp", "date", False),
-            Cell("TYPE", ".type", "string", False),
-            Cell("REASON", ".reason", "string", False),
-            Cell("OBJECT", ".involvedObject.name", "string", False),
-            Cell("MESSAGE", ".message", "string", False),
+            KindColumn("LAST SEEN", ".lastTimestamp", "date", False),
+            KindColumn("TYPE", ".type", "string", False),
+            KindColumn("REASON", ".reason", "string", False),
+            KindColumn("OBJECT", ".involvedObject.name", "string", False),
+            KindColumn("MESSAGE", ".message", "string", False),
         ),
     ),
 )

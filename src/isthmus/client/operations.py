@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from . import flows, following, requests
+from . import flows, requests, resuming
 from .answers import check
 from .config import cache_home, find_access
 from .experiments import CompareOptions, experiment_manifest
 from .flows import Flow, Work
-from .following import Feed, LogCursor, WatchCursor, WatchEvent
 from .jobs import JobOptions, job_manifest, question
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, Place, place_of
 from .requests import Object, Request
+from .resuming import Feed, LogCursor, WatchCursor, WatchEvent
 
 if TYPE_CHECKING:
     from .asynchronous import AsyncClient, AsyncJobHandle
@@ -194,9 +194,9 @@ class Operations(ABC, Generic[Handle]):
         notice: Notice | None,
         namespace: str | None,
     ) -> Flow[Object]:
-        from .folders import Limits, read_folder, tell_left_out  # hashing is not needed by most commands
+        from .folders import FolderLimits, read_folder, tell_left_out  # hashing is not needed by most commands
 
-        limits = Limits() if folder == HERE else None
+        limits = FolderLimits() if folder == HERE else None
         found: Folder = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
         tell_left_out(found, notice)
         if not found.files:
@@ -240,18 +240,18 @@ class Operations(ABC, Generic[Handle]):
         """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
         home = yield from self._home(namespace)
         cursor = LogCursor(home, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
-        yield from following.read_log(cursor)
+        yield from resuming.read_log(cursor)
 
     @feed
     def read_log(self, cursor: LogCursor) -> Feed[bytes]:
         """The bytes after a cursor."""
-        return following.read_log(cursor)
+        return resuming.read_log(cursor)
 
     @operation
     def wait(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Handle]:
         """Wait until a job has ended; raises TimeoutError if it takes longer than `timeout` seconds."""
         home = yield from self._home(namespace)
-        return self._handle((yield from following.wait(JOBS, home, name, timeout)))
+        return self._handle((yield from resuming.wait(JOBS, home, name, timeout)))
 
     @operation
     def cancel(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
@@ -337,7 +337,7 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def wait_experiment(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Object]:
         """Wait until an experiment is over, and answer it; raises TimeoutError after `timeout` seconds."""
-        return (yield from following.wait(EXPERIMENTS, (yield from self._home(namespace)), name, timeout))
+        return (yield from resuming.wait(EXPERIMENTS, (yield from self._home(namespace)), name, timeout))
 
     # Objects of any kind
 
@@ -411,12 +411,12 @@ class Operations(ABC, Generic[Handle]):
         """The present objects as ADDED, then every change, for ever or for `timeout` seconds."""
         place = place_of(kind)
         home = yield from self._where(place, namespace, everywhere)
-        yield from following.read_watch(WatchCursor(place, home, labels, fields), timeout)
+        yield from resuming.read_watch(WatchCursor(place, home, labels, fields), timeout)
 
     @feed
     def read_watch(self, cursor: WatchCursor, timeout: float | None = None) -> Feed[WatchEvent]:
         """The changes after a cursor."""
-        return following.read_watch(cursor, timeout)
+        return resuming.read_watch(cursor, timeout)
 
     @operation
     def events(self, name: str, *, kind: str = "Job", namespace: str | None = None) -> Flow[Objects]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from isthmus.resources.kinds import Kind
 
 
-class Cell(NamedTuple):
+class KindColumn(NamedTuple):
     """One column of a kind's table."""
 
     title: str
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     listing: str = ""
     """The words after `isthmus` that list it."""
     description: str = ""
-    columns: tuple[Cell, ...] = ()
+    columns: tuple[KindColumn, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -58,7 +58,9 @@ def place_for(kind: Kind) -> Place:
         f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}",
         kind.listing or kind.plural,
         kind.description,
-        tuple(Cell(column.name.upper(), column.path, column.type, column.priority > 0) for column in kind.columns),
+        tuple(
+            KindColumn(column.name.upper(), column.path, column.type, column.priority > 0) for column in kind.columns
+        ),
     )
 
 

@@ -19,12 +19,12 @@ from typing import IO, Any, Self, TypeVar, cast
 
 from .answers import read
 from .flows import Extract, Flow, Open, Pause, Read, Step, Work
-from .following import FAILURES, Feed, Item, Walk, finish
 from .handles import JobOperations
 from .kubeconfigs import Access
 from .operations import HERE, Operations
 from .requests import Object, Request
-from .transport import Stream, Transport
+from .resuming import FAILURES, Feed, Item, Walk, finish
+from .transport import AnswerStream, Transport
 
 __all__ = ["HERE", "Client", "JobHandle"]
 
@@ -58,7 +58,7 @@ class Client(Operations["JobHandle"]):
         return next(self._feed(finish(flow)))
 
     def _feed(self, feed: Feed[T]) -> Iterator[T]:
-        steps, walk = _Steps(self._transport), Walk(feed)
+        steps, walk = _SyncSteps(self._transport), Walk(feed)
         try:
             while (step := walk.next()) is not None:
                 if isinstance(step, Item):
@@ -76,12 +76,12 @@ class JobHandle(JobOperations):
     """A job on a server."""
 
 
-class _Steps:
+class _SyncSteps:
     """The steps of one flow, taken; at most one answer is being read along."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._stream: Stream | None = None
+        self._stream: AnswerStream | None = None
 
     def take(self, step: Step) -> Any:
         match step:
@@ -107,7 +107,7 @@ class _Steps:
             self._stream.close()
             self._stream = None
 
-    def _open(self, request: Request) -> Stream:
+    def _open(self, request: Request) -> AnswerStream:
         self.close()
         self._stream = stream = self._transport.stream(request)
         if stream.status >= 300:

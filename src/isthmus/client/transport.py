@@ -64,11 +64,11 @@ class Transport:
         self._give_back(connection, response)
         return Answer(response.status, response.headers, body)
 
-    def stream(self, request: Request) -> Stream:
+    def stream(self, request: Request) -> AnswerStream:
         """One exchange whose answer is read as it comes. Without a time limit: TCP notices a dead server."""
         connection, response = self._begin(request)
         connection.sock.settimeout(None)
-        return Stream(self, connection, response)
+        return AnswerStream(self, connection, response)
 
     def close(self) -> None:
         """Let go of the kept connections."""
@@ -154,14 +154,14 @@ class Transport:
         return Unavailable(f"{self.url} stopped answering: {_why(error)}")
 
 
-class Stream:
+class AnswerStream:
     """An answer that is read as it comes."""
 
     def __init__(self, transport: Transport, connection: Connection, response: Response) -> None:
         self._transport, self._connection, self._response = transport, connection, response
         self.status, self.headers = response.status, response.headers
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> AnswerStream:
         return self
 
     def __exit__(self, *_: object) -> None:

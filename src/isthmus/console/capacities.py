@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 
-from .index import Row
+from .index import JobRow
 
 _CPU_CLASS = "cpu"
 
@@ -27,7 +27,7 @@ class Taken:
     devices: Counter[str] = field(default_factory=Counter)
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """CPUs, bytes of memory or devices of one class."""
 
     free: float
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SiteRoom:
     """One site: all there is, and what is taken."""
 
     site: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Room:
         return self.phase == "Ready"
 
     @property
-    def cpus(self) -> Part:
+    def cpus(self) -> Share:
         """Of all its nodes."""
         return _part(self._told("capacity").get("cpus"), self.taken.cpus, self.others)
 
@@ -67,14 +67,14 @@ class Room:
         return float(self._told("others").get("cpus") or 0)
 
     @property
-    def memory(self) -> Part:
+    def memory(self) -> Share:
         """In bytes."""
         return _part(
             self._told("capacity").get("memoryBytes"), self.taken.memory, self._told("others").get("memoryBytes")
         )
 
     @property
-    def devices(self) -> dict[str, Part]:
+    def devices(self) -> dict[str, Share]:
         """Of each class. Those of the class cpu are the site's CPUs once more: what takes a CPU takes one of them."""
         there, others = self._told("capacity").get("devices") or {}, self._told("others").get("devices") or {}
         found = {
@@ -85,7 +85,7 @@ class Room:
         return found
 
     @property
-    def boards(self) -> dict[str, Part]:
+    def boards(self) -> dict[str, Share]:
         """Devices without the class cpu, which is told as CPUs."""
         return {name: part for name, part in self.devices.items() if name != _CPU_CLASS}
 
@@ -93,16 +93,16 @@ class Room:
         return (self.site.get("status") or {}).get(what) or {}
 
 
-def _part(total: float | None, ours: float, others: float | None) -> Part:
-    return Part(max(0, (total or 0) - ours - (others or 0)), total or 0)
+def _part(total: float | None, ours: float, others: float | None) -> Share:
+    return Share(max(0, (total or 0) - ours - (others or 0)), total or 0)
 
 
-def by_urgency(rooms: Iterable[Room]) -> list[Room]:
+def by_urgency(rooms: Iterable[SiteRoom]) -> list[SiteRoom]:
     """Sites that need attention first, then those that work, then the idle ones."""
     return sorted(rooms, key=lambda room: (room.phase == "Ready", room.taken.jobs == 0, room.name))
 
 
-def room_at(sites: Sequence[Mapping[str, Any]], active: Iterable[Row]) -> list[Room]:
+def room_at(sites: Sequence[Mapping[str, Any]], active: Iterable[JobRow]) -> list[SiteRoom]:
     """Every site with what is taken there."""
     taken: dict[str, Taken] = {}
     for row in active:
@@ -113,4 +113,4 @@ def room_at(sites: Sequence[Mapping[str, Any]], active: Iterable[Row]) -> list[R
         at.memory += parse_bytes(row.wants["memory"]) * tasks if row.wants["memory"] else 0
         for name, count in row.wants["devices"].items():
             at.devices[name] += count * tasks
-    return [Room(site, taken.get(site["metadata"]["name"], Taken())) for site in sites]
+    return [SiteRoom(site, taken.get(site["metadata"]["name"], Taken())) for site in sites]

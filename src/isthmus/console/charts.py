@@ -50,7 +50,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     """One cell in the scatter."""
 
     name: str
@@ -92,7 +92,7 @@ class Bars:
 class Scatter:
     """All cells that have both time and energy."""
 
-    points: list[Point]
+    points: list[ChartPoint]
     front: str
     x_ticks: list[Tick]
     y_ticks: list[Tick]
@@ -177,7 +177,7 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int], size: Size = "wide")
         return bottom - (bottom - top) * (energy - least_energy) / (most_energy - least_energy)
 
     points = [
-        Point(cell_name(cell), time, energy, across(time), up(energy), cell.get("index") in front)
+        ChartPoint(cell_name(cell), time, energy, across(time), up(energy), cell.get("index") in front)
         for cell, time, energy in there
     ]
     best = sorted((point for point in points if point.front), key=lambda point: point.x)
@@ -198,10 +198,10 @@ def _apart(ticks: list[Tick]) -> list[Tick]:
 Box = tuple[float, float, float, float]
 
 
-def _labelled(points: Sequence[Point], frame: Scatter) -> list[Point]:
+def _labelled(points: Sequence[ChartPoint], frame: Scatter) -> list[ChartPoint]:
     """The points, with names where they cover neither points nor other names; the front is served first."""
     taken: list[Box] = [(p.x - 7, p.y - 7, p.x + 7, p.y + 7) for p in points]
-    named: dict[int, Point] = {}
+    named: dict[int, ChartPoint] = {}
     for number in sorted(range(len(points)), key=lambda n: not points[n].front):
         point = points[number]
         label = point.name if len(point.name) <= _LABEL else f"{point.name[: _LABEL - 1]}…"
@@ -215,7 +215,7 @@ def _labelled(points: Sequence[Point], frame: Scatter) -> list[Point]:
     return [named[number] for number in range(len(points))]
 
 
-def _places(point: Point, long: float) -> list[tuple[float, float, str, Box]]:
+def _places(point: ChartPoint, long: float) -> list[tuple[float, float, str, Box]]:
     """Where a name of this length may stand: right, left, above or below its point."""
     x, y = point.x, point.y
     return [

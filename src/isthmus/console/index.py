@@ -65,7 +65,7 @@ R = TypeVar("R", bound=Ordered)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobRow:
     """What a list shows of a job."""
 
     namespace: str
@@ -109,7 +109,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowQuery:
     """Which rows. `tenants` None means all."""
 
     tenants: Collection[str] | None
@@ -120,7 +120,7 @@ class Wanted:
     elements: bool = False
     owner: str = ""
 
-    def __call__(self, row: Row | ExperimentRow) -> bool:
+    def __call__(self, row: JobRow | ExperimentRow) -> bool:
         """Whether a row is wanted. Phases are compared by their names, which both kinds share."""
         return (
             (self.tenants is None or row.namespace in self.tenants)
@@ -261,23 +261,23 @@ class Index(Generic[R]):
         return found, None
 
 
-class JobIndex(Index[Row]):
+class JobTable(Index[JobRow]):
     """All jobs."""
 
     def __init__(self, told: Callable[[Key | None], None]) -> None:
         super().__init__(told, row_of)
 
-    def active(self) -> Iterable[Row]:
+    def active(self) -> Iterable[JobRow]:
         """Rows of jobs that take room at a site, of all tenants: for sums only. Its own queue takes none."""
         return [row for row in self._rows.values() if row.phase.occupies and row.phase is not JobPhase.QUEUED]
 
 
-def row_of(record: Record) -> Row:
+def row_of(record: Record) -> JobRow:
     """The row of a job."""
     obj = record.obj
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     resources = spec.get("resources") or {}
-    return Row(
+    return JobRow(
         namespace=record.key.namespace,
         name=record.key.name,
         uid=record.uid,

@@ -22,7 +22,7 @@ from isthmus.resources.kinds import EXPERIMENT, JOB, KINDS
 from isthmus.store.base import Change, Key, Store
 from isthmus.store.feeding import Feed
 
-from .index import Index, JobIndex, experiment_row
+from .index import Index, JobTable, experiment_row
 
 TOGETHER = 0.25
 """Seconds between two tellings of one page, once it was told `AT_ONCE` times in a row."""
@@ -58,7 +58,7 @@ class Live:
     """Knows of every change, and who wants to hear of it."""
 
     def __init__(self, store: Store) -> None:
-        self.jobs = JobIndex(self._tell)
+        self.jobs = JobTable(self._tell)
         self.experiments = Index(self._tell, experiment_row)
         self._feeds = (
             Feed(store, JOB, replace=lambda page: self.jobs.replace(page.records), change=self.jobs.change),

@@ -12,7 +12,7 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp
 from isthmus.resources.states import ExperimentPhase, JobPhase
 
-from .index import ExperimentRow, Place, Row, Wanted
+from .index import ExperimentRow, JobRow, Place, RowQuery
 from .live import Live
 
 SORTED = 5000
@@ -27,7 +27,7 @@ STATES: Mapping[str, tuple[str, ...]] = {
     "failed": (JobPhase.FAILED,),
     "cancelled": (JobPhase.CANCELLED,),
 }
-AnyRow = Row | ExperimentRow
+AnyRow = JobRow | ExperimentRow
 _SEQUENCE = [*ACTIVE, *WAITING, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.SUCCEEDED]
 
 
@@ -52,7 +52,7 @@ SORTS: Mapping[str, Callable[[AnyRow], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RowPage:
     """Some rows, and where to go on."""
 
     rows: list[AnyRow]
@@ -64,7 +64,7 @@ class Page:
     """Whether there are more rows than were sorted."""
 
 
-async def newest(live: Live, wanted: Wanted, limit: int, before: Place | None = None) -> Page:
+async def newest(live: Live, wanted: RowQuery, limit: int, before: Place | None = None) -> RowPage:
     """The newest that are wanted, older than `before`."""
     jobs, more_jobs = await live.jobs.page(wanted, limit, before)
     experiments, more_experiments = await live.experiments.page(wanted, limit, before)
@@ -72,16 +72,16 @@ async def newest(live: Live, wanted: Wanted, limit: int, before: Place | None = 
     merged.sort(key=lambda row: row.order, reverse=True)
     further = len(merged) > limit or more_jobs or more_experiments
     shown = merged[:limit]
-    return Page(shown, shown[-1].order if further and shown else None)
+    return RowPage(shown, shown[-1].order if further and shown else None)
 
 
-async def in_order(live: Live, wanted: Wanted, sort: str, limit: int, number: int) -> Page:
+async def in_order(live: Live, wanted: RowQuery, sort: str, limit: int, number: int) -> RowPage:
     """A page in the order of a column; `-name` is from the end."""
     found = await newest(live, wanted, SORTED)
     ordered = sorted(found.rows, key=SORTS[sort.removeprefix("-")], reverse=sort.startswith("-"))
     begin = (number - 1) * limit
     following = number + 1 if begin + limit < len(ordered) else 0
-    return Page(ordered[begin : begin + limit], None, following, found.further is not None)
+    return RowPage(ordered[begin : begin + limit], None, following, found.further is not None)
 
 
 def counts(live: Live, tenants: Collection[str] | None) -> dict[str, int]:

@@ -18,7 +18,7 @@ from .manifests import (
     MOST_LAYERS,
     Descriptor,
     ImageConfig,
-    Index,
+    ImageIndex,
     bad,
     check_architecture,
     choose,
@@ -33,7 +33,7 @@ _MOST_INDEXES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Part of a file on this machine."""
 
     path: Path
@@ -53,13 +53,13 @@ class Piece:
 class Layer:
     """One layer, and what it must be."""
 
-    piece: Piece
+    piece: FilePiece
     diff_id: str
     digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class PackedImage:
     """An image that is here, ready to be unpacked."""
 
     digest: str
@@ -68,9 +68,9 @@ class Image:
     layers: tuple[Layer, ...]
 
 
-def read_archive(path: Path) -> Mapping[str, Piece]:
+def read_archive(path: Path) -> Mapping[str, FilePiece]:
     """What is in an archive, by name; raises EngineRefused."""
-    found: dict[str, Piece] = {}
+    found: dict[str, FilePiece] = {}
     links: dict[str, str] = {}
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -81,7 +81,7 @@ def read_archive(path: Path) -> Mapping[str, Piece]:
                 if len(found) + len(links) >= _MOST_MEMBERS:
                     raise BadArchive(f"it has more than {_MOST_MEMBERS} members")
                 if entry.kind == FILE:
-                    found[name] = Piece(path, file.tell(), entry.size)
+                    found[name] = FilePiece(path, file.tell(), entry.size)
                 elif entry.kind == LINK:  # a layer that occurs twice, as old Dockers write it
                     links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.target))
         except BadArchive as error:
@@ -89,7 +89,7 @@ def read_archive(path: Path) -> Mapping[str, Piece]:
     return found | {name: found[target] for name, target in links.items() if target in found}
 
 
-def find_image(pieces: Mapping[str, Piece], architecture: str) -> Image:
+def find_image(pieces: Mapping[str, FilePiece], architecture: str) -> PackedImage:
     """The image for this machine; raises EngineRefused."""
     if "index.json" in pieces:
         return _of_layout(pieces, architecture)
@@ -98,51 +98,53 @@ def find_image(pieces: Mapping[str, Piece], architecture: str) -> Image:
     raise bad("it is neither an OCI layout (index.json) nor an archive of docker save (manifest.json)")
 
 
-def make_image(digest: str, config: bytes, layers: list[tuple[Piece, str | None]], architecture: str) -> Image:
+def make_image(
+    digest: str, config: bytes, layers: list[tuple[FilePiece, str | None]], architecture: str
+) -> PackedImage:
     """Put together what was found; raises EngineRefused."""
     parsed = parse_config(config)
     check_architecture(parsed, architecture)
     if len(parsed.diff_ids) != len(layers):
         raise bad(f"it has {len(layers)} layers, and its config describes {len(parsed.diff_ids)}")
     found = [Layer(piece, diff, digest) for (piece, digest), diff in zip(layers, parsed.diff_ids, strict=True)]
-    return Image(digest, parsed, tuple(found))
+    return PackedImage(digest, parsed, tuple(found))
 
 
-def _of_layout(pieces: Mapping[str, Piece], architecture: str) -> Image:
+def _of_layout(pieces: Mapping[str, FilePiece], architecture: str) -> PackedImage:
     document = parse_document(pieces["index.json"].read(MOST_DOCUMENT))
     digest = ""
     for _ in range(_MOST_INDEXES):
-        if not isinstance(document, Index):
+        if not isinstance(document, ImageIndex):
             break
         chosen = choose(document, architecture)
         digest = chosen.digest
         document = parse_document(_document(pieces, chosen))
-    if isinstance(document, Index) or not digest:
+    if isinstance(document, ImageIndex) or not digest:
         raise bad("its index leads to no manifest")
-    layers: list[tuple[Piece, str | None]] = [(_blob(pieces, layer), layer.digest) for layer in document.layers]
+    layers: list[tuple[FilePiece, str | None]] = [(_blob(pieces, layer), layer.digest) for layer in document.layers]
     return make_image(digest, _document(pieces, document.config), layers, architecture)
 
 
-def _of_docker(pieces: Mapping[str, Piece], architecture: str) -> Image:
+def _of_docker(pieces: Mapping[str, FilePiece], architecture: str) -> PackedImage:
     try:
         listed = json.loads(pieces["manifest.json"].read(MOST_DOCUMENT))
         (only,) = listed
         names = [posixpath.normpath(name) for name in only["Layers"]]
         config = pieces[posixpath.normpath(only["Config"])].read(MOST_DOCUMENT)
-        layers: list[tuple[Piece, str | None]] = [(pieces[name], None) for name in names[: MOST_LAYERS + 1]]
+        layers: list[tuple[FilePiece, str | None]] = [(pieces[name], None) for name in names[: MOST_LAYERS + 1]]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise bad("its manifest.json is not that of one whole image; save a single image") from None
     return make_image(digest_of(config), config, layers, architecture)
 
 
-def _document(pieces: Mapping[str, Piece], wanted: Descriptor) -> bytes:
+def _document(pieces: Mapping[str, FilePiece], wanted: Descriptor) -> bytes:
     content = _blob(pieces, wanted).read(MOST_DOCUMENT)
     if digest_of(content) != wanted.digest:
         raise bad("one of its documents is not what its digest says; write it again")
     return content
 
 
-def _blob(pieces: Mapping[str, Piece], wanted: Descriptor) -> Piece:
+def _blob(pieces: Mapping[str, FilePiece], wanted: Descriptor) -> FilePiece:
     piece = pieces.get(f"blobs/{wanted.digest.replace(':', '/')}")
     if piece is None or piece.size != wanted.size:
         raise bad(f"{wanted.digest} is missing in it, or has another size; write it again, with all layers")

@@ -37,11 +37,13 @@ from isthmus._kit.locks import KeyedLocks
 from isthmus._kit.quantities import format_bytes
 from isthmus.errors import SiteUnavailable
 
-from .archives import Image
+from .archives import PackedImage
 from .layers import Limits
 from .manifests import bad
 from .unpacking import BAD
 
+Fetch = Callable[[], Awaitable[PackedImage]]
+"""Brings what an image is made of to this machine."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _AT_ONCE = 2
 """Images unpacked at the same time: more would only make each of them slower."""
@@ -100,7 +102,7 @@ class ImageCache:
         return self._record(digest).exists()
 
     @asynccontextmanager
-    async def use(self, digest: str, name: str, fetch: Callable[[], Awaitable[Image]]) -> AsyncIterator[UnpackedImage]:
+    async def use(self, digest: str, name: str, fetch: Fetch) -> AsyncIterator[UnpackedImage]:
         """The image, fetched and unpacked if it is not yet; it stays at least until the end of the block.
 
         Raises EngineRefused for an image that cannot be used, SiteUnavailable where it cannot be unpacked now.
@@ -174,7 +176,7 @@ class ImageCache:
             path.unlink(missing_ok=True)
             total -= size
 
-    async def _make(self, digest: str, name: str, fetch: Callable[[], Awaitable[Image]]) -> None:
+    async def _make(self, digest: str, name: str, fetch: Fetch) -> None:
         """Fetch and unpack, with the lock held: another process may have been doing the same."""
         lock = await self._locked(digest, fcntl.LOCK_EX)
         try:
@@ -202,7 +204,7 @@ class ImageCache:
             await asyncio.sleep(_LOOK_SECONDS)
         return lock
 
-    async def _unpack(self, image: Image, root: Path, name: str) -> dict[str, Any]:
+    async def _unpack(self, image: PackedImage, root: Path, name: str) -> dict[str, Any]:
         layers = [
             {
                 "path": str(layer.piece.path),

@@ -53,14 +53,14 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class ImageIndex:
     """The same image for several machines."""
 
     manifests: tuple[Descriptor, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ImageManifest:
     """One image for one machine."""
 
     config: Descriptor
@@ -82,17 +82,19 @@ def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def parse_document(content: bytes) -> Index | Manifest:
+def parse_document(content: bytes) -> ImageIndex | ImageManifest:
     """An index or a manifest; raises EngineRefused."""
     document = _object(content)
     if isinstance(listed := document.get("manifests"), list):
-        return Index(tuple(_descriptor(entry, "index") for entry in listed[:MOST_LAYERS]))
+        return ImageIndex(tuple(_descriptor(entry, "index") for entry in listed[:MOST_LAYERS]))
     if document.get("schemaVersion") == 1:
         raise bad("it is in Docker's old format, which nobody writes any more; build or push it again")
     layers = document.get("layers")
     if not isinstance(layers, list) or len(layers) > MOST_LAYERS:
         raise bad(f"its manifest has no list of layers, or one of more than {MOST_LAYERS}")
-    return Manifest(_descriptor(document.get("config"), "manifest"), tuple(_descriptor(e, "manifest") for e in layers))
+    return ImageManifest(
+        _descriptor(document.get("config"), "manifest"), tuple(_descriptor(e, "manifest") for e in layers)
+    )
 
 
 def parse_config(content: bytes) -> ImageConfig:
@@ -107,7 +109,7 @@ def parse_config(content: bytes) -> ImageConfig:
     return ImageConfig(architecture if isinstance(architecture, str) else "", tuple(diff_ids), _environment(words))
 
 
-def choose(index: Index, architecture: str) -> Descriptor:
+def choose(index: ImageIndex, architecture: str) -> Descriptor:
     """The image for this machine; raises EngineRefused."""
     fitting = [entry for entry in index.manifests if entry.architecture == architecture]
     if not fitting:

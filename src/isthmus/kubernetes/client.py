@@ -31,7 +31,7 @@ from isthmus.metrics import KUBERNETES_REQUESTS
 
 from .answers import SITE, Meanings, error_of, event_error
 from .connecting import Handshake
-from .kubeconfigs import Access
+from .kubeconfigs import ClusterAccess
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class KubernetesClient:
     """Speaks to one API server."""
 
     def __init__(
-        self, access: Access, seconds: float = 30.0, *, meanings: Meanings = SITE, at_once: int = AT_ONCE
+        self, access: ClusterAccess, seconds: float = 30.0, *, meanings: Meanings = SITE, at_once: int = AT_ONCE
     ) -> None:
         self.access, self.meanings = access, meanings
         self._seconds = seconds

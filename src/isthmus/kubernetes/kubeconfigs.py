@@ -28,7 +28,7 @@ IN_CLUSTER = "https://kubernetes.default.svc"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """A cluster's address, whom we trust there, and who we are."""
 
     url: str
@@ -41,7 +41,7 @@ class Access:
         return await self.auth.headers() if self.auth is not None else {}
 
 
-def at(location: str) -> Access:
+def at(location: str) -> ClusterAccess:
     """The cluster at a store's location: `kubernetes:PATH[#CONTEXT]` of a kubeconfig; in a pod `kubernetes:https://…`."""
     where = location.partition(":")[2]
     if where.startswith("https://"):
@@ -58,7 +58,7 @@ def in_cluster(environment: Mapping[str, str]) -> str | None:
     return f"https://{f'[{host}]' if ':' in host else host}:{port}" if host and port else None
 
 
-def own(server: str = IN_CLUSTER, folder: Path = SERVICE_ACCOUNT) -> Access:
+def own(server: str = IN_CLUSTER, folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
     """The cluster that we run in as a pod."""
     try:
         context = ssl.create_default_context(cafile=folder / "ca.crt")
@@ -68,10 +68,10 @@ def own(server: str = IN_CLUSTER, folder: Path = SERVICE_ACCOUNT) -> Access:
             f"this does not run in Kubernetes: there is no service account in {folder} ({error.strerror}); "
             "name a kubeconfig"
         ) from None
-    return Access(server, context, TokenFile(folder / "token"), namespace)
+    return ClusterAccess(server, context, TokenFile(folder / "token"), namespace)
 
 
-def load(path: Path, name: str | None = None) -> Access:
+def load(path: Path, name: str | None = None) -> ClusterAccess:
     """The cluster and user of a context, the current one unless named; raises Misconfigured with what is wrong."""
     try:
         config = yaml.safe_load(path.read_text())
@@ -90,7 +90,9 @@ def load(path: Path, name: str | None = None) -> Access:
     if cluster.get("insecure-skip-tls-verify"):
         raise Misconfigured(f"{path} wants an unverified server; give it certificate-authority-data instead")
     made = _context(cluster, user, path)
-    return Access(url.rstrip("/"), made, credentials_of(user, path.parent), context.get("namespace") or "default")
+    return ClusterAccess(
+        url.rstrip("/"), made, credentials_of(user, path.parent), context.get("namespace") or "default"
+    )
 
 
 def _named(config: Mapping[str, Any], singular: str, name: Any, path: Path) -> dict[str, Any]:

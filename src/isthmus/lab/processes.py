@@ -20,7 +20,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROC = Path("/proc")
 
 
-class Home(Protocol):
+class LabRoot(Protocol):
     """Where a lab lives, as far as its processes are concerned."""
 
     @property
@@ -52,13 +52,13 @@ class Home(Protocol):
         ...
 
 
-def environment(place: Home, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment(place: LabRoot, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """What every program of the lab is given."""
     return {"PATH": place.path, "LC_ALL": "C", **place.variables, place.mark[0]: place.mark[1], **(more or {})}
 
 
 def call(
-    place: Home, *words: str, check: bool = True, more: Mapping[str, str] | None = None, seconds: float = 60
+    place: LabRoot, *words: str, check: bool = True, more: Mapping[str, str] | None = None, seconds: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; raises Misconfigured with what it said."""
     try:
@@ -80,7 +80,9 @@ def call(
     return done
 
 
-def spawn(place: Home, name: str, words: Sequence[str], more: Mapping[str, str] | None = None, **options: int) -> None:
+def spawn(
+    place: LabRoot, name: str, words: Sequence[str], more: Mapping[str, str] | None = None, **options: int
+) -> None:
     """Start a program that stays in the foreground, as a daemon of ours."""
     with place.log(name).open("ab") as log:
         child = subprocess.Popen(
@@ -98,7 +100,7 @@ def spawn(place: Home, name: str, words: Sequence[str], more: Mapping[str, str] 
     child.returncode = 0  # it outlives us on purpose: nobody waits for it, and nobody shall be warned
 
 
-def pid_of(place: Home, name: str) -> int | None:
+def pid_of(place: LabRoot, name: str) -> int | None:
     """The process of a daemon, if it lives and is this lab's."""
     try:
         pid = int(place.pid_file(name).read_text())
@@ -107,7 +109,7 @@ def pid_of(place: Home, name: str) -> int | None:
     return pid if _is_ours(place, pid) else None
 
 
-def _is_ours(place: Home, pid: int) -> bool:
+def _is_ours(place: LabRoot, pid: int) -> bool:
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")  # empty for a zombie
         if "=".join(place.mark).encode() in variables:
@@ -118,7 +120,7 @@ def _is_ours(place: Home, pid: int) -> bool:
         return False
 
 
-def stop(place: Home, name: str, patience: float = 20) -> None:
+def stop(place: LabRoot, name: str, patience: float = 20) -> None:
     """End a daemon, at last by force."""
     if (pid := pid_of(place, name)) is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -130,13 +132,13 @@ def stop(place: Home, name: str, patience: float = 20) -> None:
     place.pid_file(name).unlink(missing_ok=True)
 
 
-def _gone(place: Home, pid: int) -> bool:
+def _gone(place: LabRoot, pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     return not _is_ours(place, pid)
 
 
-def all_of(place: Home) -> list[int]:
+def all_of(place: LabRoot) -> list[int]:
     """Every process that was started with this lab's mark, but for ourselves and those who started us."""
     found = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()}
     return [pid for pid in sorted(found - _ourselves()) if _is_ours(place, pid)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.runtime.declaring import Part
+from isthmus.runtime.declaring import PlanePart
 
 from . import deviceclasses, recording, refusing, sweeping, tenants
 from .experiments import reconciler as experiments
@@ -18,7 +18,7 @@ from .shared import Shared
 from .sites import exposing
 from .sites import reconciler as sites
 
-PARTS: tuple[Callable[[Shared], Part], ...] = (
+PARTS: tuple[Callable[[Shared], PlanePart], ...] = (
     recording.declare,
     refusing.declare,
     profiling.declare,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus._kit.crashpoints import reach
 from isthmus.resources.kinds import Kind
 from isthmus.resources.meta import Model
 from isthmus.runtime.informers import Informer
@@ -51,9 +50,8 @@ class Writer:
 
     async def _write(self, record: Record, obj: dict[str, Any], part: Part) -> Record:
         self._leadership.check()
-        reach("write:before")
+        self._informer.doubt(record.key)
         written = await self._store.update(self.kind, obj, part)
-        reach("write:after")
         meta = written.obj["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             self._informer.note_removed(written)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from .meta import GROUP, VERSION
 from .roles import NOTHING, READ, WRITE, Role
-from .schemas.crd_rules import Rule
+from .schemas.crd_rules import SchemaRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Kind:
     """The only fields of the spec that may change after creation; None means all."""
     admit: tuple[Callable[[Mapping[str, Any]], None], ...] = ()
     """What must hold of a new object beyond its model; each raises Invalid with the field and the remedy."""
-    crd_rules: tuple[Rule, ...] = ()
+    crd_rules: tuple[SchemaRule, ...] = ()
     """What the model's own code checks, for API servers of Kubernetes."""
     rights: Rights = Rights()
     work: bool = False

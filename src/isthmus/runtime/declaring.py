@@ -110,7 +110,7 @@ class Observes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PlanePart:
     """A part of the control plane."""
 
     name: str
@@ -125,14 +125,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Background(Part):
+class Background(PlanePart):
     """A part that just runs; started again when it fails."""
 
     run: Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciler(Part):
+class Reconciler(PlanePart):
     """A part that brings objects of one kind to what is wanted of them."""
 
     kind: Kind
@@ -151,7 +151,7 @@ class Reconciler(Part):
         return [*self.watches, *owned]
 
 
-def start_order(parts: Sequence[Part]) -> list[list[Part]]:
+def start_order(parts: Sequence[PlanePart]) -> list[list[PlanePart]]:
     """The parts in groups: those of one group may begin together, once those of earlier groups are ready."""
     by_name = {part.name: part for part in parts}
     assert len(by_name) == len(parts), "two parts have the same name"
@@ -167,7 +167,7 @@ def start_order(parts: Sequence[Part]) -> list[list[Part]]:
     return groups
 
 
-def handler_order(parts: Sequence[Part], kind: Kind) -> list[Part]:
+def handler_order(parts: Sequence[PlanePart], kind: Kind) -> list[PlanePart]:
     """The parts in the order in which they hear of a change of a kind: as listed, where nothing else was declared."""
     earlier: Mapping[str, list[str]] = {part.name: [] for part in parts}
     for part in parts:
@@ -175,7 +175,7 @@ def handler_order(parts: Sequence[Part], kind: Kind) -> list[Part]:
             for later in observed.before if observed.kind is kind else ():
                 earlier[later].append(part.name)
     by_name = {part.name: part for part in parts}
-    placed: dict[str, Part] = {}
+    placed: dict[str, PlanePart] = {}
 
     def place(name: str) -> None:
         for other in earlier[name]:
@@ -189,7 +189,7 @@ def handler_order(parts: Sequence[Part], kind: Kind) -> list[Part]:
     return list(placed.values())
 
 
-def kinds_of(parts: Sequence[Part]) -> list[Kind]:
+def kinds_of(parts: Sequence[PlanePart]) -> list[Kind]:
     """Every kind that a part looks after, watches or observes."""
     found: dict[str, Kind] = {}
     for part in parts:

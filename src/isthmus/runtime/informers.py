@@ -32,6 +32,7 @@ class Informer:
         self._accept = accept
         self._feed = Feed(store, kind, replace=self._replace, change=self._take)
         self._records: dict[Key, Record] = {}
+        self._own: set[Key] = set()
         self._handlers: list[Handler] = []
 
     def on_change(self, handler: Handler) -> None:
@@ -51,12 +52,29 @@ class Informer:
         await self._feed.synced()
 
     def note(self, record: Record) -> None:
-        """Take note of a version that we ourselves just wrote, before the watch tells.
+        """Take note of a version that we ourselves just wrote, before the watch tells."""
+        self.learn(record)
+        if (shown := self._records.get(record.key)) is not None and shown.version == record.version:
+            self._own.add(record.key)
+
+    def learn(self, record: Record) -> None:
+        """Take note of a version that was read from the store, before the watch tells.
 
         What the watch is past already is not noted: an object that is not here was deleted since.
         """
         if record.version > self._feed.version:
             self._note(record)
+
+    def doubt(self, key: Key) -> None:
+        """We are about to write this object: until the answer is here, the store may have more than is shown."""
+        self._own.discard(key)
+
+    def is_own(self, record: Record) -> bool:
+        """Whether this is the last version that we know of, and we wrote it ourselves and were told so.
+
+        Of any other version the store may already have a later one that the watch has not told yet.
+        """
+        return record.key in self._own and self._records[record.key].version == record.version
 
     def note_removed(self, record: Record) -> None:
         """Take note that our own write removed the object."""
@@ -71,6 +89,7 @@ class Informer:
     def _replace(self, page: Page) -> None:
         if page.version < self._feed.version:  # the store was set back: what we know may never have been
             self._records, before = {}, self._records
+            self._own.clear()
             for record in before.values():
                 self._tell(record, None)
         seen = {record.key for record in page.records}
@@ -98,10 +117,12 @@ class Informer:
                 self._remove(old)  # it is gone, whatever came in its place
             return
         self._records[record.key] = accepted
+        self._own.discard(record.key)
         self._tell(old, accepted)
 
     def _remove(self, record: Record) -> None:
         old = self._records.pop(record.key, None)
+        self._own.discard(record.key)
         if old is not None:
             self._tell(old, None)
 

@@ -16,7 +16,7 @@ from isthmus.resources.kinds import Kind
 from isthmus.store.base import Key, Record, Store
 
 from .controllers import Controller
-from .declaring import Background, Part, Reconciler, Watches, Work, handler_order, kinds_of, start_order
+from .declaring import Background, PlanePart, Reconciler, Watches, Work, handler_order, kinds_of, start_order
 from .informers import Accept, Handler, Informer
 from .queues import WorkQueue
 
@@ -57,7 +57,7 @@ class Queues:
 class Manager:
     """Runs parts, for as long as we lead."""
 
-    def __init__(self, parts: Sequence[Part], informers: Informers, queues: Queues) -> None:
+    def __init__(self, parts: Sequence[PlanePart], informers: Informers, queues: Queues) -> None:
         self._groups = start_order(parts)
         self._informers = informers
         self._work = {part.name: self._work_of(part, queues) for part in parts}
@@ -91,7 +91,7 @@ class Manager:
         await tasks.close()
         await asyncio.gather(*(close() for close in self._closes))
 
-    def _work_of(self, part: Part, queues: Queues) -> Work:
+    def _work_of(self, part: PlanePart, queues: Queues) -> Work:
         if isinstance(part, Background):
             return part.run
         assert isinstance(part, Reconciler)
@@ -114,7 +114,7 @@ class _Restartable:
         await self._controller.run()
 
 
-def _handlers(part: Part, kind: Kind, queues: Queues) -> list[Handler]:
+def _handlers(part: PlanePart, kind: Kind, queues: Queues) -> list[Handler]:
     handlers = [observed.changed for observed in part.observes if observed.kind is kind]
     if isinstance(part, Reconciler):
         add = queues.of(part.name).add

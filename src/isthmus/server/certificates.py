@@ -31,24 +31,24 @@ RENEW_DAYS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TlsIdentity:
     """What the server shows, and what clients check it against (none: the authorities of their system)."""
 
     context: ssl.SSLContext
     authority: bytes | None
 
 
-def given(certificate: Path, key: Path) -> Identity:
+def given(certificate: Path, key: Path) -> TlsIdentity:
     """The certificate that an administrator has."""
     context = _context()
     try:
         context.load_cert_chain(certificate, key)
-        return Identity(context, certificate.read_bytes())
+        return TlsIdentity(context, certificate.read_bytes())
     except (OSError, ssl.SSLError) as error:
         raise Misconfigured(f"the certificate {certificate} with the key {key} cannot be used: {error}") from None
 
 
-def own(folder: Path, host: str) -> Identity:
+def own(folder: Path, host: str) -> TlsIdentity:
     """A certificate of the instance's own, for the address it listens on and the usual names of this machine."""
     folder.mkdir(mode=0o700, exist_ok=True)
     ca_file, ca_key_file = folder / "ca.pem", folder / "ca.key"
@@ -62,7 +62,7 @@ def own(folder: Path, host: str) -> Identity:
         _make_certificate(ca_file, ca_key_file, certificate_file, key_file, names, now)
     context = _context()
     context.load_cert_chain(certificate_file, key_file)
-    return Identity(context, ca_file.read_bytes())
+    return TlsIdentity(context, ca_file.read_bytes())
 
 
 def _context() -> ssl.SSLContext:

@@ -19,6 +19,7 @@ from isthmus.runtime.leading import Leadership
 from isthmus.runtime.managing import Manager
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Spaces, Store
+from isthmus.store.points import with_points
 
 
 class ControlPlane:
@@ -39,7 +40,7 @@ class ControlPlane:
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         shared = Shared(
-            store=store,
+            store=with_points(store),
             blobs=blobs,
             engines=engines,
             make_engine=make_engine,

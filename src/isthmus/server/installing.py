@@ -14,7 +14,7 @@ from isthmus._kit.ids import suffix
 from isthmus.errors import AlreadyExists, StoreUnavailable
 from isthmus.kubernetes.answers import STORE
 from isthmus.kubernetes.client import APPLY, KubernetesClient
-from isthmus.kubernetes.kubeconfigs import Access
+from isthmus.kubernetes.kubeconfigs import ClusterAccess
 from isthmus.resources.schemas.crds import MANAGED_BY, NEWEST, OLDEST, custom_kinds
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.tokens import new_secret
@@ -26,7 +26,7 @@ _PLURALS = {"PersistentVolumeClaim": "persistentvolumeclaims"}
 _PATIENCE = 60.0
 
 
-async def server_minor(access: Access) -> int:
+async def server_minor(access: ClusterAccess) -> int:
     """Which 1.x the server is, between the oldest and the newest that we know."""
     async with KubernetesClient(access, meanings=STORE) as api:
         found = await api.get("/version", "the version of the server")
@@ -34,7 +34,7 @@ async def server_minor(access: Access) -> int:
     return min(max(int(digits or OLDEST), OLDEST), NEWEST)
 
 
-async def install(access: Access, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False) -> list[str]:
+async def install(access: ClusterAccess, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False) -> list[str]:
     """Apply objects; what was done with each, in words."""
     told = []
     async with KubernetesClient(access, meanings=STORE) as api:

@@ -117,7 +117,7 @@ class Listener(uvicorn.Server):
             raise
 
     def _protocol(self) -> asyncio.Protocol:
-        return _Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return _HttpConnection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 class Joining:
@@ -159,7 +159,7 @@ class Joining:
         return getattr(self._transport, name)
 
 
-class _Connection(HttpToolsProtocol):
+class _HttpConnection(HttpToolsProtocol):
     """One connection. Who sends endless headers, or none, is let go: neither memory nor descriptors are theirs."""
 
     _in_head = True

@@ -45,11 +45,11 @@ from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Store
 from isthmus.store.moving import check_complete
 from isthmus.store.opening import open_lease_store, open_store, several_may_open, spaces_of
-from isthmus.telemetry.collecting import Telemetry
+from isthmus.telemetry.updating import Telemetry
 
 from . import certificates
 from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects, storage_limit
-from .certificates import Identity
+from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers
 from .files import write_private
@@ -205,13 +205,13 @@ def _announce(settings: ServerSettings, instance: Instance, ready: Callable[[Ins
     ready(instance)
 
 
-def _identity(settings: ServerSettings) -> Identity:
+def _identity(settings: ServerSettings) -> TlsIdentity:
     if settings.tls_certificate and settings.tls_key:
         return certificates.given(settings.tls_certificate, settings.tls_key)
     return certificates.own(settings.data / "tls", settings.host)
 
 
-def _authority_route(identity: Identity) -> Route:
+def _authority_route(identity: TlsIdentity) -> Route:
     """Where `isthmus login` on this machine finds the authority that vouches for the server."""
 
     async def authority(_: Request) -> Response:

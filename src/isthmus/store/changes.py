@@ -1,8 +1,8 @@
 """Every write, decided: operations in, log entries out. Pure; both stores use it.
 
-A `Ledger` is one transaction. It looks at the present through a `View`, applies operations one after the other,
-and holds what is to be written: the log entries in order, the last entry of each object, and who owns whom. An
-operation that fails leaves no trace in it, so that the others of the batch go on.
+A `Transaction` looks at the present through a `CommittedView`, applies operations one after the other, and holds what
+is to be written: the log entries in order, the last entry of each object, and who owns whom. An operation that fails
+leaves no trace in it, so that the others of the batch go on.
 
 What follows from a deletion for owners and owned objects is decided in `ownership`.
 """
@@ -31,7 +31,7 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
-class View(Protocol):
+class CommittedView(Protocol):
     """The committed objects, as a transaction sees them."""
 
     def find(self, key: Key) -> Record | None:
@@ -98,10 +98,10 @@ def _word(kind: Kind, meta: Mapping[str, Any], field: str) -> str:
     )
 
 
-class Ledger:
+class Transaction:
     """One transaction: what it has decided so far."""
 
-    def __init__(self, view: View, version: int, now: str) -> None:
+    def __init__(self, view: CommittedView, version: int, now: str) -> None:
         self.version = version
         """The version of the latest change, including those made here."""
         self.now = now

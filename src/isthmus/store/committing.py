@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from isthmus.errors import IsthmusError, StoreUnavailable
 
 from .base import Record
-from .changes import Ledger, Operation, TooMany
+from .changes import Operation, TooMany, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def _unexpected(error: Exception) -> StoreUnavailable:
 
 
 async def decide(
-    ledger: Ledger,
+    ledger: Transaction,
     operations: Sequence[Operation],
     size: int,
     load: Callable[[Exception], Awaitable[bool]] | None = None,
@@ -126,7 +126,7 @@ async def decide(
 
 
 async def _decide_one(
-    ledger: Ledger, operation: Operation, load: Callable[[Exception], Awaitable[bool]] | None
+    ledger: Transaction, operation: Operation, load: Callable[[Exception], Awaitable[bool]] | None
 ) -> Outcome:
     limit: int | None = _AT_ONCE
     while True:

@@ -93,7 +93,7 @@ def check_whole(objects: list[Object]) -> list[Object]:
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """What became of an import."""
 
     made: int = 0
@@ -110,9 +110,9 @@ class Importer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._uids: dict[str, str] = {}
-        self.report = Report()
+        self.report = ImportReport()
 
-    async def run(self, objects: Iterable[Mapping[str, Any]]) -> Report:
+    async def run(self, objects: Iterable[Mapping[str, Any]]) -> ImportReport:
         """Make every object that is not there. One that is refused does not stop the others."""
         mark = {"metadata": {"name": IMPORTING.name, "namespace": IMPORTING.namespace}, "spec": {}}
         with contextlib.suppress(AlreadyExists):

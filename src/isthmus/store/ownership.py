@@ -23,7 +23,7 @@ from isthmus.resources.kinds import KINDS, Kind
 from .base import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Key, Object, Propagation, Record
 
 if TYPE_CHECKING:
-    from .changes import Ledger
+    from .changes import Transaction
 
 
 def owner_uids(obj: Mapping[str, Any]) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def owner_key(reference: Mapping[str, Any], namespace: str) -> Key | None:
 
 
 def check_owners(
-    ledger: Ledger, key: Key, references: Iterable[Mapping[str, Any]], before: Iterable[Mapping[str, Any]]
+    ledger: Transaction, key: Key, references: Iterable[Mapping[str, Any]], before: Iterable[Mapping[str, Any]]
 ) -> None:
     """Raise Invalid when new references were added and no owner is alive: nothing would ever collect the object."""
     known = {reference.get("uid") for reference in before}
@@ -53,7 +53,7 @@ def check_owners(
         raise Invalid(message, causes=(Cause("metadata.ownerReferences", message),))
 
 
-def delete(ledger: Ledger, kind: Kind, key: Key, old: Record, propagation: Propagation) -> Record:
+def delete(ledger: Transaction, kind: Kind, key: Key, old: Record, propagation: Propagation) -> Record:
     """Delete an object; the last version, or the one marked for deletion."""
     finalizers = old.obj["metadata"].get("finalizers", ())
     if propagation is Propagation.FOREGROUND or FOREGROUND_FINALIZER in finalizers:
@@ -65,7 +65,7 @@ def delete(ledger: Ledger, kind: Kind, key: Key, old: Record, propagation: Propa
     return _finish(ledger, kind, key, old, kept)
 
 
-def remove(ledger: Ledger, kind: Kind, key: Key, last: Object, old: Record) -> Record:
+def remove(ledger: Transaction, kind: Kind, key: Key, last: Object, old: Record) -> Record:
     """Remove an object whose last state is `last`, and all that goes with it."""
     record = ledger.remove(kind, key, last, old)
     gone = [(old.uid, key, last)]
@@ -80,7 +80,7 @@ def remove(ledger: Ledger, kind: Kind, key: Key, last: Object, old: Record) -> R
 Gone = list[tuple[str, Key, Object]]
 
 
-def _collect(ledger: Ledger, key: Key, owner: str, gone: Gone) -> None:
+def _collect(ledger: Transaction, key: Key, owner: str, gone: Gone) -> None:
     """The owner of this object is gone."""
     record = ledger.find(key)
     if record is None:
@@ -96,7 +96,7 @@ def _collect(ledger: Ledger, key: Key, owner: str, gone: Gone) -> None:
         _mark(ledger, KINDS[key.kind], key, record, meta["finalizers"])
 
 
-def _release(ledger: Ledger, key: Key | None, uid: Any, gone: Gone) -> None:
+def _release(ledger: Transaction, key: Key | None, uid: Any, gone: Gone) -> None:
     """Something that this owner may have waited for is gone."""
     record = ledger.find(key) if key else None
     if key is None or record is None or record.uid != uid or not _waiting(record):
@@ -113,7 +113,7 @@ def _release(ledger: Ledger, key: Key | None, uid: Any, gone: Gone) -> None:
     gone.append((record.uid, key, last))
 
 
-def _delete_foreground(ledger: Ledger, root: Key, old: Record) -> Record:
+def _delete_foreground(ledger: Transaction, root: Key, old: Record) -> Record:
     """Delete what is owned, deepest first; what is held by finalizers holds its owners."""
     order = [(root, old.uid)]
     index = {root: 0}
@@ -140,7 +140,7 @@ def _delete_foreground(ledger: Ledger, root: Key, old: Record) -> Record:
     return entry.record if entry else old
 
 
-def _finish(ledger: Ledger, kind: Kind, key: Key, old: Record, finalizers: list[str]) -> Record:
+def _finish(ledger: Transaction, kind: Kind, key: Key, old: Record, finalizers: list[str]) -> Record:
     """Mark the object when finalizers are left, else remove it."""
     if finalizers:
         return _mark(ledger, kind, key, old, finalizers)
@@ -149,7 +149,7 @@ def _finish(ledger: Ledger, kind: Kind, key: Key, old: Record, finalizers: list[
     return remove(ledger, kind, key, last, old)
 
 
-def _mark(ledger: Ledger, kind: Kind, key: Key, old: Record, finalizers: list[str]) -> Record:
+def _mark(ledger: Transaction, kind: Kind, key: Key, old: Record, finalizers: list[str]) -> Record:
     meta = old.obj["metadata"]
     if "deletionTimestamp" in meta and meta.get("finalizers") == finalizers:
         return old
@@ -159,7 +159,7 @@ def _mark(ledger: Ledger, kind: Kind, key: Key, old: Record, finalizers: list[st
     return ledger.write(kind, key, new, old)
 
 
-def _disown(ledger: Ledger, key: Key, owner: str) -> None:
+def _disown(ledger: Transaction, key: Key, owner: str) -> None:
     record = ledger.find(key)
     assert record is not None
     new = _copy(record.obj)
@@ -170,7 +170,7 @@ def _disown(ledger: Ledger, key: Key, owner: str) -> None:
     ledger.write(KINDS[key.kind], key, new, record)
 
 
-def _others_live(ledger: Ledger, key: Key, record: Record, owner: str, going: Mapping[Key, int]) -> bool:
+def _others_live(ledger: Transaction, key: Key, record: Record, owner: str, going: Mapping[Key, int]) -> bool:
     return any(
         _living(ledger, other, key.namespace) and owner_key(other, key.namespace) not in going
         for other in record.obj["metadata"]["ownerReferences"]
@@ -178,7 +178,7 @@ def _others_live(ledger: Ledger, key: Key, record: Record, owner: str, going: Ma
     )
 
 
-def _living(ledger: Ledger, reference: Mapping[str, Any], namespace: str) -> bool:
+def _living(ledger: Transaction, reference: Mapping[str, Any], namespace: str) -> bool:
     key = owner_key(reference, namespace)
     record = ledger.find(key) if key else None
     return record is not None and record.uid == reference.get("uid") and not _waiting(record)

@@ -16,7 +16,7 @@ import httpx
 import uvicorn
 
 from isthmus.api.app import create_app
-from isthmus.api.context import Context, Limits
+from isthmus.api.context import Context, RequestLimits
 from isthmus.console import Console
 from isthmus.console.sessions import new_key
 from isthmus.engines.base import Stream
@@ -30,7 +30,7 @@ from isthmus.server.plans import StorePlans
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Part, Record
 from isthmus.store.sqlite import SqliteStore
-from isthmus.telemetry.collecting import Telemetry
+from isthmus.telemetry.updating import Telemetry
 
 from .kubectl import write_kubeconfig
 
@@ -123,7 +123,9 @@ class RunningApi:
 
 
 @asynccontextmanager
-async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool = False) -> AsyncIterator[RunningApi]:
+async def running_api(
+    folder: Path, limits: RequestLimits | None = None, *, tls: bool = False
+) -> AsyncIterator[RunningApi]:
     """Serve a fresh API until the block is left. With `tls`, because kubectl sends no token over plain HTTP."""
     store, blobs, logs = SqliteStore(folder / "store.db"), DirectoryBlobs(folder / "blobs"), MemoryLogs()
     await store.open()
@@ -133,7 +135,7 @@ async def running_api(folder: Path, limits: Limits | None = None, *, tls: bool =
     await authenticator.start()
     telemetry = Telemetry(folder / "series.db", logs)
     await telemetry.open()
-    context = Context(store, authenticator, blobs, logs, telemetry, limits or Limits(), plans=StorePlans(store))
+    context = Context(store, authenticator, blobs, logs, telemetry, limits or RequestLimits(), plans=StorePlans(store))
     app = create_app(context)
     console = Console(context, app, new_key())
     # Named as TCP: only then does asyncio switch Nagle's algorithm off, which costs 40 ms per answer.

@@ -98,7 +98,7 @@ class FakeMachine:
         self.now: Callable[[], datetime] = utcnow
         self.opened: set[FakeEngine] = set()
         """The engines that are open."""
-        self._listeners: set[_Listener] = set()
+        self._listeners: set[_LogListener] = set()
         self._followers: dict[str, set[asyncio.Future[None]]] = {}
 
     def submit(self, run: Run, *, queued: bool) -> Observation:
@@ -191,18 +191,18 @@ class FakeMachine:
             if not followers:
                 self._followers.pop(run_id, None)
 
-    def listen(self) -> _Listener:
+    def listen(self) -> _LogListener:
         """Be told of changes."""
-        listener = _Listener(set(self.runs))
+        listener = _LogListener(set(self.runs))
         self._listeners.add(listener)
         return listener
 
-    def ignore(self, listener: _Listener) -> None:
+    def ignore(self, listener: _LogListener) -> None:
         """No longer."""
         self._listeners.discard(listener)
 
 
-class _Listener:
+class _LogListener:
     def __init__(self, pending: set[str]) -> None:
         self._pending = pending
         self._event = asyncio.Event()

@@ -28,6 +28,8 @@ class FaultyStore:
         self.chance = random.Random(1)  # noqa: S311 - the same faults each time
         self.updates: list[tuple[Key, str]] = []
         """Every update of a job that was made, with the phase it wrote."""
+        self.blind = False
+        """Whether no watch can begin."""
         self.repeats = 1
         """How often watches deliver each change."""
         self.lists = 0
@@ -100,6 +102,8 @@ class FaultyStore:
     ) -> AsyncIterator[Changes]:
         """Changes after a version, until the watch is broken."""
         self._reach()
+        if self.blind:
+            raise StoreUnavailable("the store answers, and tells no changes")
         self.watched.append(since)
         async with self.real.watch(query, since=since, bookmarks=bookmarks) as changes:
             watch = _FaultyWatch(changes, self)

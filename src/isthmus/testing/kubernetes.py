@@ -14,19 +14,19 @@ from pathlib import Path
 from isthmus.lab import processes
 from isthmus.lab.kubernetes.binaries import ensure
 from isthmus.lab.kubernetes.cluster import free_number, machine_lock
-from isthmus.lab.kubernetes.control_plane import ControlPlane
-from isthmus.lab.kubernetes.layout import Place
+from isthmus.lab.kubernetes.control_plane import LabControlPlane
+from isthmus.lab.kubernetes.layout import KubernetesLabPlace
 
 
 @contextmanager
-def running_api_server(*, controllers: bool = False) -> Iterator[ControlPlane]:
+def running_api_server(*, controllers: bool = False) -> Iterator[LabControlPlane]:
     """An API server on a private port, with a kubeconfig that may do everything at `control.kubeconfig`."""
     binaries = ensure()
     folder = Path(tempfile.mkdtemp(prefix="isk-"))
-    control: ControlPlane | None = None
+    control: LabControlPlane | None = None
     try:
         with machine_lock():
-            control = ControlPlane(Place(folder, free_number(folder)), binaries, address="127.0.0.1")
+            control = LabControlPlane(KubernetesLabPlace(folder, free_number(folder)), binaries, address="127.0.0.1")
             control.start_etcd()  # from now on the number's ports are seen to be in use
         control.start_apiserver()
         if controllers:

@@ -12,7 +12,7 @@ from isthmus.store.base import EventType, Part, Query, Store
 from isthmus.store.settings import StoreSettings
 
 from .store_watches import take, told
-from .stores import PATIENCE, Contract, Home, changed, job, site
+from .stores import PATIENCE, Contract, StoreLocation, changed, job, site
 
 ADDED = EventType.ADDED
 
@@ -29,7 +29,7 @@ class LogContract(Contract):
             assert again.version > record.version
             record = await store.update(JOB, changed(again, spec={"priority": 1}))
 
-    async def test_too_old(self, home: Home, store: Store) -> None:
+    async def test_too_old(self, home: StoreLocation, store: Store) -> None:
         """Expired, before the first change: the watcher must list again."""
         await store.close()
         short = await home.open(StoreSettings(keep_changes=5, trim_interval=0.02, recent_changes=2))
@@ -49,7 +49,7 @@ class LogContract(Contract):
         async with short.watch(Query(JOB), since=latest - 3) as changes:
             assert told(await take(changes, 3)) == [(ADDED, f"j{n}") for n in (17, 18, 19)]
 
-    async def test_by_age(self, home: Home, store: Store) -> None:
+    async def test_by_age(self, home: StoreLocation, store: Store) -> None:
         """Old changes go even when they are few."""
         since = await store.version()
         for n in range(3):
@@ -67,7 +67,7 @@ class LogContract(Contract):
             await short.create(JOB, job("new"))
             assert told(await take(changes, 1)) == [(ADDED, "new")]
 
-    async def test_the_past_is_read_from_the_log(self, home: Home, store: Store) -> None:
+    async def test_the_past_is_read_from_the_log(self, home: StoreLocation, store: Store) -> None:
         """Far more than is held in memory, and after opening again."""
         since = await store.version()
         await asyncio.gather(*(store.create(JOB, job(f"j{n:04}")) for n in range(1300)))
@@ -80,7 +80,7 @@ class LogContract(Contract):
         assert got[-1].record is not None
         assert got[-1].record.key.name == "last"
 
-    async def test_a_list_continued_too_late(self, home: Home, store: Store) -> None:
+    async def test_a_list_continued_too_late(self, home: StoreLocation, store: Store) -> None:
         """From its version no watch could start any more: list again."""
         await store.close()
         short = await home.open(StoreSettings(keep_changes=3, trim_interval=0.02, recent_changes=1))

@@ -14,7 +14,7 @@ from isthmus.resources.selectors import parse_fields, parse_labels
 from isthmus.store.base import Change, Changes, EventType, Object, Part, Query, Record, Store
 from isthmus.store.settings import StoreSettings
 
-from .stores import PATIENCE, Contract, Home, changed, job, job_key, site, spec, status
+from .stores import PATIENCE, Contract, StoreLocation, changed, job, job_key, site, spec, status
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
@@ -125,7 +125,7 @@ class WatchingContract(Contract):
             async with store.watch(Query(JOB), since=await store.version() + 100_000):
                 pass
 
-    async def test_a_slow_reader_is_dropped_alone(self, home: Home, store: Store) -> None:
+    async def test_a_slow_reader_is_dropped_alone(self, home: StoreLocation, store: Store) -> None:
         """It is told to list again; the others miss nothing."""
         await store.close()
         small = await home.open(StoreSettings(buffer_changes=10))
@@ -140,7 +140,7 @@ class WatchingContract(Contract):
                 await take(slow, 30)
             assert slow.ready() == []
 
-    async def test_a_reader_that_holds_too_many_bytes(self, home: Home, store: Store) -> None:
+    async def test_a_reader_that_holds_too_many_bytes(self, home: StoreLocation, store: Store) -> None:
         """The bound is on bytes too."""
         await store.close()
         small = await home.open(StoreSettings(buffer_bytes=10_000))
@@ -198,7 +198,7 @@ class WatchingContract(Contract):
             with pytest.raises(Expired):
                 await waiting
 
-    async def test_watchers_see_what_lists_show(self, home: Home, store: Store) -> None:
+    async def test_watchers_see_what_lists_show(self, home: StoreLocation, store: Store) -> None:
         """Many writers and watchers that come at any time: every watcher's picture ends as the list does."""
         await store.close()
         busy = await home.open(StoreSettings(recent_changes=self.recent, batch=7))
@@ -264,7 +264,7 @@ def _draw(picture: dict[str, Any], change: Change, last: int) -> int:
 class ReplicasContract(Contract):
     """For stores that may be opened several times at once."""
 
-    async def test_changes_of_the_other_are_told(self, home: Home, store: Store) -> None:
+    async def test_changes_of_the_other_are_told(self, home: StoreLocation, store: Store) -> None:
         """In one order for all."""
         second = await home.open()
         since = await store.version()
@@ -275,7 +275,7 @@ class ReplicasContract(Contract):
         if self.alone:
             assert [change.version for change in first] == list(range(since + 1, since + 41))
 
-    async def test_one_wins(self, home: Home, store: Store) -> None:
+    async def test_one_wins(self, home: StoreLocation, store: Store) -> None:
         """Also when they ask different replicas."""
         second = await home.open()
         record = await store.create(JOB, job("a"))
@@ -288,7 +288,7 @@ class ReplicasContract(Contract):
             assert sum(isinstance(result, Conflict) for result in results) == 19
             record = won[0]
 
-    async def test_what_one_writes_the_other_reads(self, home: Home, store: Store) -> None:
+    async def test_what_one_writes_the_other_reads(self, home: StoreLocation, store: Store) -> None:
         """At once, and may watch from it."""
         second = await home.open()
         for n in range(10):

@@ -23,7 +23,7 @@ from isthmus.store.settings import StoreSettings
 PATIENCE = 30.0
 
 
-class Home(Protocol):
+class StoreLocation(Protocol):
     """Where the data of a test lives."""
 
     async def open(self, settings: StoreSettings | None = None) -> Store:
@@ -321,7 +321,7 @@ class WritingContract(Contract):
         """Leader election is compare-and-swap: of two who take an expired lease, one gets it."""
         await compete_for_lease(store, store)
 
-    async def test_it_survives_closing(self, home: Home, store: Store) -> None:
+    async def test_it_survives_closing(self, home: StoreLocation, store: Store) -> None:
         """Objects and versions are there after opening again."""
         records = [await store.create(JOB, job(f"j{n}")) for n in range(5)]
         await store.delete(records[0].key)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.scheduling.bounding import least_cost, lower_bound
 from isthmus.scheduling.deadlines.curves import curve_of
-from isthmus.scheduling.deadlines.models import CHEAPEST, Goal, Objective
+from isthmus.scheduling.deadlines.models import CHEAPEST, CostGoal, CostObjective
 from tests.scheduling.deadlines.examples import CATALOGUE, HOUR, job, profile
 
 
@@ -38,6 +38,6 @@ def test_the_rest_of_a_job_costs_what_is_left_of_it() -> None:
 
 
 def test_energy_is_another_objective() -> None:
-    objective = Objective(Goal.ENERGY, per_kwh=0.5)
+    objective = CostObjective(CostGoal.ENERGY, per_kwh=0.5)
     # 100 W for four hours are 0.4 kWh; per device the largest machine draws least, 80 W.
     assert lower_bound([job("j", 10, a1=4)], CATALOGUE, objective) == pytest.approx(0.08 * 4 * 0.5)

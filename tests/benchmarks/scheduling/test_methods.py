@@ -11,7 +11,7 @@ from benchmarks.scheduling.generating import Scenario, generate
 from benchmarks.scheduling.methods import METHODS, method
 from benchmarks.scheduling.simulating import Instance, Outcome, simulate
 from isthmus.errors import Invalid
-from isthmus.scheduling.deadlines.models import Job, JobState, Overheads, Profile
+from isthmus.scheduling.deadlines.models import DeadlineJob, JobState, Overheads, RuntimeProfile
 from isthmus.scheduling.deadlines.optimising import optimise
 from tests.scheduling.deadlines.examples import CATALOGUE, FOUR, ONE, job, profile, snapshot
 
@@ -65,7 +65,7 @@ def test_isthmus_mixes_options_to_be_in_time_at_the_cost_of_the_bound() -> None:
     assert simulate(made, method("greedy")).cost > 1.1 * made.bound
 
 
-def tick(number: int) -> Job:
+def tick(number: int) -> DeadlineJob:
     return job(f"tick{number}", number * 0.05 + 1, submitted=number * 0.05, a1=0.01)
 
 
@@ -74,10 +74,10 @@ def test_an_unknown_method_is_named() -> None:
         method("magic")
 
 
-def sublinear(seed: int) -> list[Profile]:
+def sublinear(seed: int) -> list[RuntimeProfile]:
     """Eight profiles whose time falls with more devices, but little."""
     return [
-        Profile(
+        RuntimeProfile(
             {("a", n): 3600 * (6 + seed + kind) * (0.3 + 0.05 * kind + (0.7 - 0.05 * kind) / n) for n in (1, 2, 3, 4)}
         )
         for kind in range(8)

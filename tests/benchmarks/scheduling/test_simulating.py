@@ -7,19 +7,19 @@ import pytest
 from benchmarks.scheduling.methods import method
 from benchmarks.scheduling.simulating import Instance, simulate
 from isthmus.errors import Invalid
-from isthmus.scheduling.deadlines.models import Job, MachineType, Overheads, Placement, Plan, Snapshot
+from isthmus.scheduling.deadlines.models import DeadlineJob, MachinePlan, MachineShare, MachineType, Overheads, Snapshot
 from tests.scheduling.deadlines.examples import CATALOGUE, FOUR, HOUR, ONE, TWO, job, profile
 
 
-def instance(*jobs: Job, machines: int = 1, overheads: Overheads | None = None) -> Instance:
+def instance(*jobs: DeadlineJob, machines: int = 1, overheads: Overheads | None = None) -> Instance:
     return Instance(tuple(jobs), tuple(f"n{i}" for i in range(machines)), CATALOGUE, overheads or Overheads())
 
 
 def always(kind: MachineType, devices: int, machine: str = "n0") -> object:
     """Everybody on one machine."""
 
-    def decide(snapshot: Snapshot) -> Plan:
-        return Plan({machine: kind}, {s.job.name: Placement(machine, devices) for s in snapshot.jobs})
+    def decide(snapshot: Snapshot) -> MachinePlan:
+        return MachinePlan({machine: kind}, {s.job.name: MachineShare(machine, devices) for s in snapshot.jobs})
 
     return decide
 
@@ -48,11 +48,11 @@ def test_lateness_costs_its_weight() -> None:
 def test_changes_cost_time() -> None:
     """A machine starts in 60 s. At the second arrival the first job is resized: restored in 30 s, set back by 36 s."""
 
-    def decide(snapshot: Snapshot) -> Plan:
+    def decide(snapshot: Snapshot) -> MachinePlan:
         if len(snapshot.jobs) == 1:
             name = snapshot.jobs[0].job.name
-            return Plan({"n0": TWO}, {name: Placement("n0", 2)})
-        return Plan({"n0": TWO}, {s.job.name: Placement("n0", 1) for s in snapshot.jobs})
+            return MachinePlan({"n0": TWO}, {name: MachineShare("n0", 2)})
+        return MachinePlan({"n0": TWO}, {s.job.name: MachineShare("n0", 1) for s in snapshot.jobs})
 
     jobs = (job("a", 10, a1=4, a2=2), job("b", 10, submitted=1, a1=1))
     outcome = simulate(instance(*jobs, overheads=Overheads(60, 30, 36)), decide)
@@ -66,7 +66,7 @@ def test_changes_cost_time() -> None:
 
 def test_a_method_that_lets_everybody_wait_is_refused() -> None:
     with pytest.raises(Invalid, match="nothing would ever happen"):
-        simulate(instance(job("j", 10)), lambda snapshot: Plan())
+        simulate(instance(job("j", 10)), lambda snapshot: MachinePlan())
 
 
 def test_a_method_that_gives_a_device_twice_is_refused() -> None:
@@ -97,9 +97,9 @@ def test_two_jobs_of_one_name_and_no_machine_are_refused() -> None:
 
 def test_bad_numbers_are_refused() -> None:
     with pytest.raises(Invalid, match="deadline"):
-        Job("j", 0, float("nan"), 1, profile(a1=1))
+        DeadlineJob("j", 0, float("nan"), 1, profile(a1=1))
     with pytest.raises(Invalid, match="weight"):
-        Job("j", 0, 1, -1, profile(a1=1))
+        DeadlineJob("j", 0, 1, -1, profile(a1=1))
     with pytest.raises(Invalid, match="empty"):
         profile()
     with pytest.raises(Invalid, match="positive"):

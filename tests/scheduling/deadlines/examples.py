@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from isthmus.scheduling.deadlines.drafting import Candidate, conclude, drafted
+from isthmus.scheduling.deadlines.drafting import UnplacedJob, conclude, drafted
 from isthmus.scheduling.deadlines.models import (
-    Job,
+    CostObjective,
+    DeadlineJob,
     JobState,
     MachineType,
-    Objective,
     Overheads,
-    Profile,
+    RuntimeProfile,
     Snapshot,
 )
 
@@ -24,17 +24,19 @@ CATALOGUE = (ONE, TWO, FOUR)
 HOUR = 3600.0
 
 
-def profile(**hours: float) -> Profile:
+def profile(**hours: float) -> RuntimeProfile:
     """`a1=4, a2=3`: four hours on one device of type a, three on two."""
-    return Profile({(name[0], int(name[1:])): value * HOUR for name, value in hours.items()})
+    return RuntimeProfile({(name[0], int(name[1:])): value * HOUR for name, value in hours.items()})
 
 
-def job(name: str, deadline: float, weight: float = 0.01, submitted: float = 0.0, **hours: float) -> Job:
+def job(name: str, deadline: float, weight: float = 0.01, submitted: float = 0.0, **hours: float) -> DeadlineJob:
     """A job with a deadline in hours."""
-    return Job(name, submitted * HOUR, deadline * HOUR, weight, profile(**(hours or {"a1": 4, "a2": 3, "a4": 2})))
+    return DeadlineJob(
+        name, submitted * HOUR, deadline * HOUR, weight, profile(**(hours or {"a1": 4, "a2": 3, "a4": 2}))
+    )
 
 
-def snapshot(*jobs: Job, machines: int = 2, **rest: object) -> Snapshot:
+def snapshot(*jobs: DeadlineJob, machines: int = 2, **rest: object) -> Snapshot:
     """Jobs that wait, at time 0."""
     names = tuple(f"n{i}" for i in range(machines))
     return Snapshot(0.0, names, CATALOGUE, tuple(JobState(j) for j in jobs), **rest)  # type: ignore[arg-type]
@@ -53,7 +55,7 @@ def catalogues(draw: st.DrawFn) -> tuple[MachineType, ...]:
 
 
 @st.composite
-def profiles(draw: st.DrawFn, catalogue: tuple[MachineType, ...]) -> Profile:
+def profiles(draw: st.DrawFn, catalogue: tuple[MachineType, ...]) -> RuntimeProfile:
     """Run times for some of what the catalogue offers, and at times for what it does not."""
     seconds = {}
     for kind in catalogue:
@@ -63,7 +65,7 @@ def profiles(draw: st.DrawFn, catalogue: tuple[MachineType, ...]) -> Profile:
                 seconds[kind.device, count] = whole * draw(st.floats(0.2, 1.1)) / count**0.7
     if not seconds or draw(st.integers(0, 9)) == 0:
         seconds["z", 1] = 100.0
-    return Profile(seconds)
+    return RuntimeProfile(seconds)
 
 
 @st.composite
@@ -72,7 +74,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     catalogue = draw(catalogues())
     states = []
     for number in range(draw(st.integers(1, 7))):
-        made = Job(
+        made = DeadlineJob(
             f"j{number}",
             draw(st.floats(-1e5, 0)),
             draw(st.floats(-1e4, 3e5)),
@@ -84,7 +86,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     machines = tuple(f"n{i}" for i in range(draw(st.integers(1, 4))))
     overheads = draw(st.sampled_from([Overheads(), Overheads(60, 30, 0), Overheads(600, 300, 100)]))
     gap = draw(st.none() | st.floats(1, 1e5))
-    found = Snapshot(0.0, machines, catalogue, tuple(states), {}, overheads, Objective(), gap)
+    found = Snapshot(0.0, machines, catalogue, tuple(states), {}, overheads, CostObjective(), gap)
     return running(found) if draw(st.booleans()) else found
 
 
@@ -102,7 +104,7 @@ def running(waiting: Snapshot) -> Snapshot:
     )
 
 
-def _by_arrival(candidate: Candidate) -> tuple[float, str]:
+def _by_arrival(candidate: UnplacedJob) -> tuple[float, str]:
     return candidate.state.job.submitted, candidate.state.job.name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isthmus.scheduling.deadlines.models import JobState, MachineType, Overheads, Placement, Snapshot
+from isthmus.scheduling.deadlines.models import JobState, MachineShare, MachineType, Overheads, Snapshot
 from isthmus.scheduling.deadlines.optimising import optimise
 
 from .examples import CATALOGUE, FOUR, HOUR, job, profile, snapshot
@@ -44,13 +44,13 @@ def test_isthmus_does_not_touch_what_cannot_be_restarted() -> None:
         0.0,
         ("n0",),
         CATALOGUE,
-        (JobState(fixed, 0.5, Placement("n0", 3)), JobState(job("hurried", 2, a4=2, a1=9))),
+        (JobState(fixed, 0.5, MachineShare("n0", 3)), JobState(job("hurried", 2, a4=2, a1=9))),
         {"n0": FOUR},
     )
     found = replace(found, jobs=(replace(found.jobs[0], job=replace(fixed, profile=profile(a3=4))), found.jobs[1]))
     plan = optimise(found)
-    assert plan.placements["fixed"] == Placement("n0", 3)
-    assert plan.placements["hurried"] == Placement("n0", 1)  # what is left of the machine
+    assert plan.placements["fixed"] == MachineShare("n0", 3)
+    assert plan.placements["hurried"] == MachineShare("n0", 1)  # what is left of the machine
 
 
 def test_isthmus_runs_late_jobs_at_once() -> None:
@@ -73,7 +73,7 @@ def test_nothing_to_do_is_an_empty_plan() -> None:
 def test_calm_where_changes_are_dear() -> None:
     """Two jobs run well on machines of their own; one machine for both would do, but moving costs hours."""
     pair = (MachineType("one", "a", 1, 1.0), MachineType("two", "a", 2, 1.9))
-    states = tuple(JobState(job(name, 9), 0.9, Placement(f"n{i}", 1)) for i, name in enumerate("ab"))
+    states = tuple(JobState(job(name, 9), 0.9, MachineShare(f"n{i}", 1)) for i, name in enumerate("ab"))
     found = Snapshot(0.0, ("n0", "n1"), pair, states, {"n0": pair[0], "n1": pair[0]}, gap=HOUR)
     assert optimise(found).machines != found.configured
     dear = optimise(replace(found, overheads=Overheads(start=3600, restore=3600)))

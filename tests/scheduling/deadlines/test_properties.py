@@ -8,7 +8,14 @@ from hypothesis import HealthCheck, given, settings
 
 from benchmarks.scheduling.ordering import greedy
 from benchmarks.scheduling.simulating import check_plan
-from isthmus.scheduling.deadlines.models import Job, JobState, MachineType, Placement, Profile, Snapshot
+from isthmus.scheduling.deadlines.models import (
+    DeadlineJob,
+    JobState,
+    MachineShare,
+    MachineType,
+    RuntimeProfile,
+    Snapshot,
+)
 from isthmus.scheduling.deadlines.optimising import expected_cost, optimise
 
 from .examples import restartable, snapshots
@@ -70,8 +77,10 @@ def test_who_cannot_be_restarted_stays_where_no_other_plan_is_found() -> None:
     wants = (("a", 3, short, "n0", False), ("b", 3, short, "n1", False), ("b", 1, 60.0, "n1", True))
     jobs = tuple(
         JobState(
-            Job(f"j{row}", 0.0, 0.0, 0.0, Profile({(device, count): seconds, ("z", 1): 100.0}), restartable),
-            placement=Placement(machine, count),
+            DeadlineJob(
+                f"j{row}", 0.0, 0.0, 0.0, RuntimeProfile({(device, count): seconds, ("z", 1): 100.0}), restartable
+            ),
+            placement=MachineShare(machine, count),
             ready=10.0 if row == 0 else 0.0,
         )
         for row, (device, count, seconds, machine, restartable) in enumerate(wants)
@@ -83,9 +92,12 @@ def test_who_cannot_be_restarted_stays_where_no_other_plan_is_found() -> None:
 def test_another_machine_is_not_used_where_staying_is_cheaper() -> None:
     """Found by chance: moving a job to a machine of its own cost more than leaving it beside one that must stay."""
     kinds = tuple(MachineType(f"a{n}", "a", n, float(n), 50 + 100 * n) for n in (1, 2, 3))
-    fixed = Job("j0", 0.0, 0.0, 0.0, Profile({("a", 2): 36.9, ("z", 1): 100.0}), restartable=False)
-    other = Job("j1", 0.0, 0.0, 0.0, Profile({("a", 1): 60.0, ("z", 1): 100.0}), restartable=True)
-    jobs = (JobState(fixed, placement=Placement("n0", 2), ready=10.0), JobState(other, placement=Placement("n0", 1)))
+    fixed = DeadlineJob("j0", 0.0, 0.0, 0.0, RuntimeProfile({("a", 2): 36.9, ("z", 1): 100.0}), restartable=False)
+    other = DeadlineJob("j1", 0.0, 0.0, 0.0, RuntimeProfile({("a", 1): 60.0, ("z", 1): 100.0}), restartable=True)
+    jobs = (
+        JobState(fixed, placement=MachineShare("n0", 2), ready=10.0),
+        JobState(other, placement=MachineShare("n0", 1)),
+    )
     now = Snapshot(now=0.0, machines=("n0",), catalogue=kinds, jobs=jobs, configured={"n0": kinds[2]})
     more = replace(now, machines=("n0", "another"))
     assert optimise(more) == optimise(now)

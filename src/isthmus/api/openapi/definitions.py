@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.api.resources.targets import View
+from isthmus.api.resources.targets import KindView
 from isthmus.resources.kinds import Kind
 from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.schemas.documents import (
@@ -37,7 +37,7 @@ def long_name(kind: Kind, suffix: str = "") -> str:
     return f"{prefix}.{kind.version}.{kind.name}{suffix}"
 
 
-def definitions(views: list[View], reference: str) -> dict[str, Schema]:
+def definitions(views: list[KindView], reference: str) -> dict[str, Schema]:
     """The schemas of these kinds and their lists, and the shared ones."""
     found = shared()
     for view in views:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from isthmus.api.resources.targets import View, all_views
+from isthmus.api.resources.targets import KindView, all_views
 from isthmus.resources.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ApiParameter:
     """One parameter of a path or query."""
 
     name: str
@@ -24,18 +24,18 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """One method of one path of one kind."""
 
     path: str
     method: str
     action: str
     """What Kubernetes calls it: list, get, post, put, patch, delete, deletecollection."""
-    view: View
+    view: KindView
     scope: str
     """`Namespaced`, or nothing; part of the operation's id."""
     subresource: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ApiParameter, ...]
 
     @property
     def kind(self) -> Kind:
@@ -52,34 +52,36 @@ class Operation:
         return f"{verb.get(self.action, self.action)}{group}{place}{everywhere}"
 
 
-NAME = Parameter("name", "name of the object", place="path")
-NAMESPACE = Parameter("namespace", "the tenant whose objects are meant", place="path")
+NAME = ApiParameter("name", "name of the object", place="path")
+NAMESPACE = ApiParameter("namespace", "the tenant whose objects are meant", place="path")
 LISTING = (
-    Parameter("labelSelector", "only objects with these labels: app=web,tier!=cache,env in (a,b)"),
-    Parameter("fieldSelector", "only objects with these fields: status.phase=Running"),
-    Parameter("limit", "at most so many; the answer says how to go on", "integer", minimum=0),
-    Parameter("continue", "go on where an earlier answer stopped"),
-    Parameter("resourceVersion", "watch from here", pattern="^[0-9]{0,18}$"),
-    Parameter("resourceVersionMatch", "how resourceVersion is meant: Exact or NotOlderThan"),
-    Parameter("watch", "send changes as they happen, one JSON object a line, instead of a list", "boolean"),
-    Parameter("allowWatchBookmarks", "send the version reached now and then", "boolean"),
-    Parameter("timeoutSeconds", "end a watch after so long", "integer", minimum=0),
+    ApiParameter("labelSelector", "only objects with these labels: app=web,tier!=cache,env in (a,b)"),
+    ApiParameter("fieldSelector", "only objects with these fields: status.phase=Running"),
+    ApiParameter("limit", "at most so many; the answer says how to go on", "integer", minimum=0),
+    ApiParameter("continue", "go on where an earlier answer stopped"),
+    ApiParameter("resourceVersion", "watch from here", pattern="^[0-9]{0,18}$"),
+    ApiParameter("resourceVersionMatch", "how resourceVersion is meant: Exact or NotOlderThan"),
+    ApiParameter("watch", "send changes as they happen, one JSON object a line, instead of a list", "boolean"),
+    ApiParameter("allowWatchBookmarks", "send the version reached now and then", "boolean"),
+    ApiParameter("timeoutSeconds", "end a watch after so long", "integer", minimum=0),
 )
-_DRY_RUN = Parameter("dryRun", "check everything and keep nothing", enum=("All",))
+_DRY_RUN = ApiParameter("dryRun", "check everything and keep nothing", enum=("All",))
 WRITING = (
     _DRY_RUN,
-    Parameter("fieldManager", "who writes"),
-    Parameter("fieldValidation", "fields that are not known are always refused", enum=("Ignore", "Warn", "Strict")),
+    ApiParameter("fieldManager", "who writes"),
+    ApiParameter("fieldValidation", "fields that are not known are always refused", enum=("Ignore", "Warn", "Strict")),
 )
-PATCHING = (*WRITING, Parameter("force", "accepted for apply; the last writer always wins"))
+PATCHING = (*WRITING, ApiParameter("force", "accepted for apply; the last writer always wins"))
 DELETING = (
     _DRY_RUN,
-    Parameter("gracePeriodSeconds", "accepted, and not needed", "integer", minimum=0),
-    Parameter("propagationPolicy", "what becomes of the objects it owns", enum=("Background", "Foreground", "Orphan")),
+    ApiParameter("gracePeriodSeconds", "accepted, and not needed", "integer", minimum=0),
+    ApiParameter(
+        "propagationPolicy", "what becomes of the objects it owns", enum=("Background", "Foreground", "Orphan")
+    ),
 )
 
 
-def operations(group: str | None = None, version: str = "v1") -> Iterator[Operation]:
+def operations(group: str | None = None, version: str = "v1") -> Iterator[ApiOperation]:
     """Everything of one group and version, or of all."""
     for (found_group, found_version), views in all_views().items():
         if group is None or (found_group, found_version) == (group, version):
@@ -92,17 +94,19 @@ def root_of(kind: Kind) -> str:
     return f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
 
 
-def _of_view(view: View) -> Iterator[Operation]:
+def _of_view(view: KindView) -> Iterator[ApiOperation]:
     kind, root = view.kind, root_of(view.kind)
     scope, base = "", f"{root}/{kind.plural}"
-    path: tuple[Parameter, ...] = ()
+    path: tuple[ApiParameter, ...] = ()
     if kind.namespaced:
-        yield Operation(base, "get", "list", view, "", "", LISTING)
+        yield ApiOperation(base, "get", "list", view, "", "", LISTING)
         scope, base, path = "Namespaced", f"{root}/namespaces/{{namespace}}/{kind.plural}", (NAMESPACE,)
 
-    def one(method: str, action: str, parameters: tuple[Parameter, ...], name: bool = True, sub: str = "") -> Operation:
+    def one(
+        method: str, action: str, parameters: tuple[ApiParameter, ...], name: bool = True, sub: str = ""
+    ) -> ApiOperation:
         place = base + ("/{name}" if name else "") + (f"/{sub}" if sub else "")
-        return Operation(place, method, action, view, scope, sub, (*path, *((NAME,) if name else ()), *parameters))
+        return ApiOperation(place, method, action, view, scope, sub, (*path, *((NAME,) if name else ()), *parameters))
 
     yield one("get", "list", LISTING, name=False)
     yield one("get", "get", ())

@@ -13,7 +13,7 @@ from isthmus.resources.meta import NAME_PATTERN
 from isthmus.resources.schemas.documents import Schema
 
 from .answers import READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
-from .operations import Operation, Parameter, operations
+from .operations import ApiOperation, ApiParameter, operations
 
 _VERBS = {
     "list": "List or watch",
@@ -58,7 +58,7 @@ def list_schemas() -> dict[str, Schema]:
     return found
 
 
-def parameter(given: Parameter) -> dict[str, Any]:
+def parameter(given: ApiParameter) -> dict[str, Any]:
     """One parameter."""
     limits = {"minimum": given.minimum, "maximum": given.maximum, "pattern": given.pattern or None}
     schema: dict[str, Any] = {
@@ -73,7 +73,7 @@ def parameter(given: Parameter) -> dict[str, Any]:
     return found | {"required": True} if given.place == "path" else found
 
 
-def apart(*given: Parameter) -> dict[str, Any]:
+def apart(*given: ApiParameter) -> dict[str, Any]:
     """Parameters that make an answer endless, or whose values only the server can give.
 
     They are told in words and beside the others, because tools that try every parameter would wait or fail.
@@ -82,7 +82,7 @@ def apart(*given: Parameter) -> dict[str, Any]:
     return {"description": f"Also takes {told}.", "x-parameters-apart": [parameter(one) for one in given]}
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: ApiOperation) -> dict[str, Any]:
     kind = operation.kind
     what = f"the {operation.subresource} of a {kind.name}" if operation.subresource else _named(operation)
     found: dict[str, Any] = {
@@ -103,7 +103,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return found
 
 
-def _selector(kind: Kind, given: Parameter) -> Parameter:
+def _selector(kind: Kind, given: ApiParameter) -> ApiParameter:
     """Selectors with their grammar: a text of any other form is refused."""
     if given.name == "labelSelector":
         return replace(given, pattern=f"^({_LABELS}(,{_LABELS})*)?$")
@@ -114,12 +114,12 @@ def _selector(kind: Kind, given: Parameter) -> Parameter:
     return given
 
 
-def _named(operation: Operation) -> str:
+def _named(operation: ApiOperation) -> str:
     many = operation.action in ("list", "deletecollection")
     return f"{operation.kind.plural}" if many else f"a {operation.kind.name}"
 
 
-def _body(operation: Operation) -> dict[str, Any] | None:
+def _body(operation: ApiOperation) -> dict[str, Any] | None:
     kind: Kind = operation.kind
     if operation.method in ("post", "put"):
         return {
@@ -141,7 +141,7 @@ def _body(operation: Operation) -> dict[str, Any] | None:
     return None
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(operation: ApiOperation) -> dict[str, Any]:
     name = operation.kind.name
     if operation.action == "list":
         answer = ok("The list; with watch=true, changes as they happen.", ref(operation.kind.list_kind))

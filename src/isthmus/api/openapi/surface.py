@@ -16,7 +16,7 @@ from isthmus.resources.kinds import JOB, Kind
 from isthmus.resources.schemas.documents import Schema
 
 from .answers import OPEN_ERRORS, READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
-from .operations import NAME, NAMESPACE, Parameter
+from .operations import NAME, NAMESPACE, ApiParameter
 from .resources import apart, parameter
 
 Operations = Iterator[tuple[str, str, dict[str, Any]]]
@@ -170,7 +170,7 @@ def operations_of_rest() -> Operations:
     yield from _server()
 
 
-def _one(tag: str, id_: str, summary: str, parameters: tuple[Parameter, ...], responses: Any, **more: Any) -> Any:
+def _one(tag: str, id_: str, summary: str, parameters: tuple[ApiParameter, ...], responses: Any, **more: Any) -> Any:
     found = {"operationId": id_, "summary": summary, "tags": [tag], "responses": responses, **more}
     return found | {"parameters": [parameter(given) for given in parameters]} if parameters else found
 
@@ -179,17 +179,19 @@ def _logs() -> Operations:
     parameters = (
         NAMESPACE,
         NAME,
-        Parameter("offset", "begin at this byte", "integer", minimum=0, maximum=2**62),
-        Parameter(
+        ApiParameter("offset", "begin at this byte", "integer", minimum=0, maximum=2**62),
+        ApiParameter(
             "tailLines",
             "begin so many lines before the end, and not before the offset",
             "integer",
             minimum=0,
             maximum=100_000,
         ),
-        Parameter("limitBytes", "end after so many bytes", "integer", minimum=1, maximum=2**62),
-        Parameter("stream", "which output", enum=("stdout", "stderr")),
-        Parameter("attempt", "which try; without it, the present one and, when following, those after it", "integer"),
+        ApiParameter("limitBytes", "end after so many bytes", "integer", minimum=1, maximum=2**62),
+        ApiParameter("stream", "which output", enum=("stdout", "stderr")),
+        ApiParameter(
+            "attempt", "which try; without it, the present one and, when following, those after it", "integer"
+        ),
     )
     header = {"description": "Offset of the first byte sent.", "schema": _COUNT}
     attempt = {"description": "The try that the first byte belongs to.", "schema": _COUNT}
@@ -200,17 +202,17 @@ def _logs() -> Operations:
         "text/event-stream",
     )
     responses = {"200": answer} | errors(READ_ERRORS)
-    follow = Parameter("follow", "go on until the job has ended and everything was sent", "boolean")
+    follow = ApiParameter("follow", "go on until the job has ended and everything was sent", "boolean")
     for kind, run in _runs():
         told = f"Read or follow the output of {_a(kind)}"
         found = _one("logs", f"read{kind.name}Log", told, (*parameters, *run), responses)
         yield path_of(kind, "log"), "get", found | apart(follow)
 
 
-def _runs() -> Iterator[tuple[Kind, tuple[Parameter, ...]]]:
+def _runs() -> Iterator[tuple[Kind, tuple[ApiParameter, ...]]]:
     """Every kind that has runs, and how one of them is named."""
     for kind in kinds_with_runs():
-        named = Parameter(RUN, "name of the job whose run is meant; needed where there is more than one")
+        named = ApiParameter(RUN, "name of the job whose run is meant; needed where there is more than one")
         yield kind, () if kind is JOB else (named,)
 
 
@@ -222,21 +224,21 @@ def _telemetry() -> Operations:
     parameters = (
         NAMESPACE,
         NAME,
-        Parameter("since", "the cursor of an earlier answer; without it, or if it is not known here, everything"),
-        Parameter("attempt", "which try; without it, the present one", "integer"),
+        ApiParameter("since", "the cursor of an earlier answer; without it, or if it is not known here, everything"),
+        ApiParameter("attempt", "which try; without it, the present one", "integer"),
     )
     found = ok("Points by series.", ref("JobMetrics"))
     found["content"] |= content(
         {"type": "string", "description": "Events with the cursor as id and JobMetrics as data; then `event: end`."},
         "text/event-stream",
     )
-    follow = Parameter("follow", "go on until the run has ended and everything was sent", "boolean")
+    follow = ApiParameter("follow", "go on until the run has ended and everything was sent", "boolean")
     responses = {"200": found} | errors(READ_ERRORS)
     for kind, run in _runs():
         summary = f"Read or follow what is measured of {_a(kind)}"
         told = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
         yield path_of(kind, "metrics"), "get", told | apart(follow)
-    since = Parameter("since", "only points after this time, in seconds since 1970", "number")
+    since = ApiParameter("since", "only points after this time, in seconds since 1970", "number")
     text = {"200": ok("Lines.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     for base, where, name in ((TENANT, (NAMESPACE,), "Tenant"), (EVERYWHERE, (), "Platform")):
         summary = "The newest values of running jobs, for Prometheus"
@@ -246,7 +248,7 @@ def _telemetry() -> Operations:
 
 
 def _files() -> Operations:
-    digest = Parameter("digest", "sha256: and 64 digits", place="path", pattern=DIGEST_PATTERN)
+    digest = ApiParameter("digest", "sha256: and 64 digits", place="path", pattern=DIGEST_PATTERN)
     where = (NAMESPACE,)
     binary = content(_BYTES, "application/octet-stream")
     body = {"required": True, "content": binary}
@@ -283,11 +285,11 @@ def _head() -> dict[str, Any]:
 
 def _outputs() -> Operations:
     where = (NAMESPACE, NAME)
-    archive = Parameter("archive", "all files as one archive", enum=("tar",))
+    archive = ApiParameter("archive", "all files as one archive", enum=("tar",))
     answer = ok("The list of files, or the archive.", ref("OutputList"))
     answer["content"] |= content(_BYTES, "application/x-tar")
     listed = {"200": answer} | errors(READ_ERRORS)
-    path = Parameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
+    path = ApiParameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
     for kind, run in _runs():
         of, told = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
         several = (*where, archive, *run)

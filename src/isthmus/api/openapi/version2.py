@@ -9,7 +9,7 @@ from isthmus.api.resources.targets import all_views
 from isthmus.resources.schemas.documents import GROUP_VERSION_KIND, group_version_kind
 
 from .definitions import DELETE_OPTIONS, PATCH, STATUS, definitions, long_name, plain
-from .operations import Operation, Parameter, operations
+from .operations import ApiOperation, ApiParameter, operations
 from .version3 import PATCH_TYPES
 
 REFERENCE = "#/definitions/"
@@ -39,7 +39,7 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: ApiOperation) -> dict[str, Any]:
     parameters = [_parameter(parameter) for parameter in operation.parameters]
     body = {"post": long_name(operation.kind), "put": long_name(operation.kind), "patch": PATCH}.get(operation.method)
     if operation.method == "delete":
@@ -68,11 +68,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
     }
 
 
-def _suffix(operation: Operation) -> str:
+def _suffix(operation: ApiOperation) -> str:
     return "List" if operation.action == "list" else ""
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: ApiParameter) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": parameter.name,
         "in": parameter.place,

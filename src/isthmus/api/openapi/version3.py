@@ -13,7 +13,7 @@ from isthmus.api.resources.targets import all_views
 from isthmus.resources.schemas.documents import GROUP_VERSION_KIND, group_version_kind
 
 from .definitions import DELETE_OPTIONS, PATCH, STATUS, definitions, long_name
-from .operations import Operation, Parameter, operations
+from .operations import ApiOperation, ApiParameter, operations
 
 REFERENCE = "#/components/schemas/"
 PATCH_TYPES = ("application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml")
@@ -35,7 +35,7 @@ def document(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: ApiOperation) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": operation.id,
         "x-kubernetes-action": operation.action,
@@ -57,13 +57,13 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return found
 
 
-def _answer(operation: Operation) -> str:
+def _answer(operation: ApiOperation) -> str:
     if operation.method == "delete":
         return STATUS
     return long_name(operation.kind, "List" if operation.action == "list" else "")
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: ApiParameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": parameter.type}
     if parameter.enum:
         schema["enum"] = list(parameter.enum)

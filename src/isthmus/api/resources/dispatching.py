@@ -9,7 +9,7 @@ from isthmus.api.context import Context
 from isthmus.api.requests import authenticated, require
 from isthmus.errors import NotFound
 
-from . import deleting, reading, watching, writing
+from . import deleting, reading, watches, writing
 from .calls import Call
 from .options import list_options
 from .targets import Target
@@ -38,7 +38,7 @@ async def dispatch(context: Context, target: Target, scope: Scope, receive: Rece
     elif verb == "list" and options is not None:
         await reading.list_(call, options)
     elif verb == "watch" and options is not None:
-        await watching.watch(call, options)
+        await watches.watch(call, options)
     elif verb == "create":
         await writing.create(call)
     elif verb == "update":

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from isthmus.api.context import Limits
+from isthmus.api.context import RequestLimits
 from isthmus.errors import Cause, Invalid, TooLarge
 from isthmus.resources.arrays import expand_indices
 
@@ -29,7 +29,7 @@ MAX_COPIES_BYTES = 2 * 2**30
 Object = Mapping[str, Any]
 
 
-def check_sizes(old: Object | None, new: Object, limits: Limits) -> None:
+def check_sizes(old: Object | None, new: Object, limits: RequestLimits) -> None:
     """Raise TooLarge or Invalid for an object that is larger than allowed, and than it was."""
     size = _size(new)
     if size > limits.object_bytes and (old is None or size > _size({**old, "status": new.get("status")}) + SLACK):
@@ -48,7 +48,7 @@ def _size(obj: Object) -> int:
         raise Invalid(f"the object cannot be written as JSON: {error}") from None
 
 
-def _check_metadata(old: Object, new: Object, limits: Limits) -> None:
+def _check_metadata(old: Object, new: Object, limits: RequestLimits) -> None:
     annotations = new.get("annotations") or {}
     if annotations:
         size, before = _annotation_bytes(annotations), _annotation_bytes(old.get("annotations") or {})

@@ -17,7 +17,7 @@ from .namespaces import NAMESPACE, as_namespace
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class KindView:
     """A kind as the API shows it. Namespaces are tenants seen differently, and can only be read."""
 
     kind: Kind
@@ -34,7 +34,7 @@ class View:
 class Target:
     """A collection (no name), an object, or a subresource. No namespace: all of them, or a kind without one."""
 
-    view: View
+    view: KindView
     namespace: str
     name: str
     subresource: str
@@ -52,13 +52,13 @@ class Target:
 
 
 @derived
-def all_views() -> Mapping[tuple[str, str], Mapping[str, View]]:
+def all_views() -> Mapping[tuple[str, str], Mapping[str, KindView]]:
     """Everything served, by group and version, then by plural."""
-    views: dict[tuple[str, str], dict[str, View]] = {}
+    views: dict[tuple[str, str], dict[str, KindView]] = {}
     for kind in KINDS.values():
         if kind.served:
-            views.setdefault((kind.group, kind.version), {})[kind.plural] = View(kind, kind)
-    views.setdefault(("", "v1"), {})[NAMESPACE.plural] = View(NAMESPACE, TENANT, as_namespace)
+            views.setdefault((kind.group, kind.version), {})[kind.plural] = KindView(kind, kind)
+    views.setdefault(("", "v1"), {})[NAMESPACE.plural] = KindView(NAMESPACE, TENANT, as_namespace)
     return views
 
 

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from isthmus.api.streams import EVENT_STREAM, KEEP_ALIVE, KEEP_ALIVE_SECONDS, Stream, TextPieces, event
+from isthmus.api.streams import EVENT_STREAM, KEEP_ALIVE, KEEP_ALIVE_SECONDS, StreamedAnswer, TextPieces, event
 from isthmus.engines.base import Stream as Output
 from isthmus.errors import Invalid, IsthmusError, NotFound, Unavailable
 from isthmus.resources.jobs import Job
@@ -50,10 +50,10 @@ def routes(context: Context) -> list[BaseRoute]:
         headers = {"Isthmus-Log-Offset": str(log.offset), "Isthmus-Log-Attempt": str(log.attempt)}
         if wanted.events:
             parts = _events(log, followers)
-            return Stream(context, caller, parts, EVENT_STREAM, headers | {"X-Accel-Buffering": "no"})
+            return StreamedAnswer(context, caller, parts, EVENT_STREAM, headers | {"X-Accel-Buffering": "no"})
         if not wanted.follow:
             headers["Content-Length"] = str(log.left)
-        return Stream(context, caller, _plain(log, followers), "text/plain", headers, whole=not wanted.follow)
+        return StreamedAnswer(context, caller, _plain(log, followers), "text/plain", headers, whole=not wanted.follow)
 
     return [run_route(kind, "log", log) for kind in kinds_with_runs()]
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from isthmus._kit.clock import parse_timestamp
 from isthmus.api.files import send_file
 from isthmus.api.responses import json_response
-from isthmus.api.streams import Stream
+from isthmus.api.streams import StreamedAnswer
 from isthmus.errors import Cause, Invalid, NotFound
 from isthmus.resources.jobs import Job
 from isthmus.resources.trees import Tree, TreeFile
@@ -48,7 +48,7 @@ def routes(context: Context) -> list[BaseRoute]:
         moment = parse_timestamp(job.status.finished_at).timestamp() if job.status.finished_at else 0
         parts = archive(context.blobs, namespace, tree, moment)
         headers = {"Content-Disposition": f'attachment; filename="{name}.tar"'}
-        return Stream(context, run.caller, parts, "application/x-tar", headers, whole=True)
+        return StreamedAnswer(context, run.caller, parts, "application/x-tar", headers, whole=True)
 
     async def one(request: Request, kind: Kind) -> Response:
         run = await find_run(context, request, kind, "outputs")

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus.api.requests import caller_of, require
-from isthmus.api.streams import EVENT_STREAM, KEEP_ALIVE, KEEP_ALIVE_SECONDS, Stream, event
+from isthmus.api.streams import EVENT_STREAM, KEEP_ALIVE, KEEP_ALIVE_SECONDS, StreamedAnswer, event
 from isthmus.errors import Invalid, IsthmusError, NotFound, Unavailable
 from isthmus.resources.experiments import EXPERIMENT_LABEL
 from isthmus.resources.jobs import Job
@@ -25,10 +25,10 @@ from isthmus.resources.kinds import JOB
 from isthmus.resources.selectors import EVERYTHING, parse_fields
 from isthmus.resources.states import JobPhase
 from isthmus.store.base import Query, Record
-from isthmus.telemetry.collecting import Telemetry, is_over, read_safely
 from isthmus.telemetry.exporting import Labelled, influx, prometheus
 from isthmus.telemetry.journals import POWER, UNITS
 from isthmus.telemetry.series import Found
+from isthmus.telemetry.updating import Telemetry, is_over, read_safely
 
 from .finding import find_run, kinds_with_runs, run_route
 from .following import JobFollowers
@@ -62,7 +62,7 @@ def routes(context: Context) -> list[BaseRoute]:
         telemetry = _telemetry(context)
         if follow:
             parts = _events(telemetry, followers, record, attempt, since)
-            return Stream(context, caller, parts, EVENT_STREAM, {"X-Accel-Buffering": "no"})
+            return StreamedAnswer(context, caller, parts, EVENT_STREAM, {"X-Accel-Buffering": "no"})
         found = await telemetry.read(job, attempt, since)
         return JSONResponse(answer(job, attempt, found), headers={"Cache-Control": "no-store"})
 
@@ -84,7 +84,7 @@ def routes(context: Context) -> list[BaseRoute]:
         if len(jobs) > MAX_JOBS:
             raise Invalid(f"{len(jobs)} jobs ran since then; ask for a shorter time with since=UNIXSECONDS")
         parts = _history(_telemetry(context), jobs, since)
-        return Stream(context, caller, parts, "text/plain", whole=True)
+        return StreamedAnswer(context, caller, parts, "text/plain", whole=True)
 
     return [
         *(run_route(kind, "metrics", metrics) for kind in kinds_with_runs()),

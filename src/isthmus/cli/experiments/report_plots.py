@@ -15,7 +15,7 @@ WIDTH = 760
 _LEFT, _RIGHT, _ROW = 190, 120, 30
 
 
-class Bar(NamedTuple):
+class ReportBar(NamedTuple):
     """One bar: its name, the median, the quartiles, and its number written out."""
 
     title: str
@@ -38,7 +38,7 @@ class Spot(NamedTuple):
     wrong: bool = False
 
 
-def bars(title: str, items: Sequence[Bar]) -> str:
+def bars(title: str, items: Sequence[ReportBar]) -> str:
     """Horizontal bars from zero, each with its quartiles as a whisker."""
     height = len(items) * _ROW + 16
     most = max((max(item.high, item.median) for item in items), default=0) or 1.0

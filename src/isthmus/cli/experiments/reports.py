@@ -15,7 +15,7 @@ from .comparisons import (
     table_of,
     title_of,
 )
-from .report_plots import Bar, Spot, bars, scatter
+from .report_plots import ReportBar, Spot, bars, scatter
 
 MANY = 60
 """Bars in one plot; of more cells, the first are drawn and the table has them all."""
@@ -108,14 +108,14 @@ def _kind(cell: Object, status: Object) -> str:
     return "best" if status.get("best") == cell["index"] else ""
 
 
-def _bars(cells: Sequence[Object], status: Object, field: str, unit: str, below: str = "") -> list[Bar]:
+def _bars(cells: Sequence[Object], status: Object, field: str, unit: str, below: str = "") -> list[ReportBar]:
     found = []
     for cell in cells[:MANY]:
         spread = ((cell.get(below) or {}) if below else cell).get(field)
         if spread:
             low, high = max(0.0, spread["low"]), max(0.0, spread["high"])
             text = spread_text(spread, unit)
-            found.append(Bar(title_of(cell), max(0.0, spread["median"]), low, high, text, _kind(cell, status)))
+            found.append(ReportBar(title_of(cell), max(0.0, spread["median"]), low, high, text, _kind(cell, status)))
     return found
 
 

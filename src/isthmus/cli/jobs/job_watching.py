@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from isthmus.cli.columns import columns_of
 from isthmus.cli.failures import say
 from isthmus.cli.options import Format
-from isthmus.cli.tables import Column, birth, cut, fitted, one_line, plain_width
-from isthmus.client.following import WatchCursor, WatchEvent
+from isthmus.cli.tables import TableColumn, birth, cut, fitted, one_line, plain_width
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
+from isthmus.client.resuming import WatchCursor, WatchEvent
 
 if TYPE_CHECKING:
     from isthmus.client.sync import Client
@@ -66,7 +66,7 @@ class _Newest(WatchCursor):
 class Rows:
     """Lines of a table whose rows are not known beforehand."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[TableColumn]) -> None:
         self._columns = columns
         self._widths: list[int] | None = None
 

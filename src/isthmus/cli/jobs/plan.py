@@ -118,13 +118,13 @@ def _is_described(said: JobOptions) -> bool:
 def _files() -> dict[str, Any] | None:
     """The folder that `isthmus run` would send: its digest tells which past runs are alike. Nothing is sent."""
     from isthmus.client.config import cache_home
-    from isthmus.client.folders import Limits, is_everything, read_folder
+    from isthmus.client.folders import FolderLimits, is_everything, read_folder
     from isthmus.client.sync import HERE
     from isthmus.resources.trees import Tree, digest_of
 
     if is_everything(HERE):
         return None
-    found = read_folder(HERE, limits=Limits(), cache_home=cache_home())
+    found = read_folder(HERE, limits=FolderLimits(), cache_home=cache_home())
     if not found.files:
         return None
     return {"tree": digest_of(Tree.model_validate_json(found.document).encode()), "count": found.files}

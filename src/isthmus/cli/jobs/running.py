@@ -13,11 +13,11 @@ import threading
 
 from isthmus.cli.failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from isthmus.cli.naming import PatientClient
-from isthmus.client.following import LogCursor, WatchCursor
 from isthmus.client.handles import exit_code_of
 from isthmus.client.jobs import JobOptions, job_manifest
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
+from isthmus.client.resuming import LogCursor, WatchCursor
 from isthmus.client.sync import HERE, Client, JobHandle
 from isthmus.errors import Forbidden, Invalid, NotFound
 

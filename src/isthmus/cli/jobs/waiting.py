@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 
 from isthmus.cli.failures import say
-from isthmus.client.following import WatchCursor
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
+from isthmus.client.resuming import WatchCursor
 from isthmus.client.sync import Client
 from isthmus.errors import IsthmusError
 

@@ -38,7 +38,7 @@ _PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 _ISOLATE = "apt install bubblewrap on that machine; the next job uses it"
 
 
-class Check(NamedTuple):
+class Finding(NamedTuple):
     """What one look found."""
 
     name: str
@@ -47,55 +47,55 @@ class Check(NamedTuple):
     remedy: str = ""
 
 
-def machine_checks(environment: Mapping[str, str]) -> list[Check]:
+def machine_checks(environment: Mapping[str, str]) -> list[Finding]:
     """What this machine has; it matters where `isthmus up` runs."""
     folder = local_instance(environment)
     disk = [disk_check(folder)] if folder.is_dir() else []
     return [python_check(), sandbox_check(), cgroup_check(), *disk, postgres_check()]
 
 
-def python_check() -> Check:
+def python_check() -> Finding:
     """The interpreter and this program. A slow interpreter works: it is worth a hint, not a warning."""
     told = f"Python {sys.version.split()[0]}, isthmus {__version__}"
-    return Check("python", "ok", told, _SLOW if is_optimised(sysconfig.get_config_vars()) is False else "")
+    return Finding("python", "ok", told, _SLOW if is_optimised(sysconfig.get_config_vars()) is False else "")
 
 
-def sandbox_check() -> Check:
+def sandbox_check() -> Finding:
     """Whether this machine can isolate jobs: bubblewrap is there, and the kernel lets it make namespaces."""
     bwrap = shutil.which("bwrap", path=_PROGRAMS)
     remedy = "apt install bubblewrap; without it only jobs of the tenant default run here, and they are not isolated"
     if bwrap is None:
-        return Check("sandbox", "warn", "bubblewrap is not installed", remedy)
+        return Finding("sandbox", "warn", "bubblewrap is not installed", remedy)
     words = [bwrap, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     try:
         done = subprocess.run(words, capture_output=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("sandbox", "warn", f"bubblewrap does not run: {error}", remedy)
+        return Finding("sandbox", "warn", f"bubblewrap does not run: {error}", remedy)
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split())[:200]
         allow = "let users make namespaces: sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for bwrap"
-        return Check("sandbox", "warn", f"bubblewrap does not work here: {said}", allow)
-    return Check("sandbox", "ok", "jobs can be isolated with bubblewrap")
+        return Finding("sandbox", "warn", f"bubblewrap does not work here: {said}", allow)
+    return Finding("sandbox", "ok", "jobs can be isolated with bubblewrap")
 
 
-def cgroup_check() -> Check:
+def cgroup_check() -> Finding:
     """Whether limits on cpu and memory can be held by the kernel."""
     unlimited = "run `isthmus up` as root or delegate a cgroup to it (systemd: Delegate=yes); else rlimits are used"
     unified = _CGROUPS / "cgroup.controllers"
     if unified.exists():
         lacking = _NEEDED - set(unified.read_text().split())
         if lacking:
-            return Check("cgroups", "warn", f"version 2 without {', '.join(sorted(lacking))}", unlimited)
+            return Finding("cgroups", "warn", f"version 2 without {', '.join(sorted(lacking))}", unlimited)
         mine = _own_cgroup()
         if mine is not None and os.access(mine / "cgroup.procs", os.W_OK) and os.access(mine, os.W_OK):
-            return Check("cgroups", "ok", f"version 2, writable at {mine}")
-        return Check("cgroups", "warn", "version 2, but not writable for you", unlimited)
+            return Finding("cgroups", "ok", f"version 2, writable at {mine}")
+        return Finding("cgroups", "warn", "version 2, but not writable for you", unlimited)
     there = {name for name in _NEEDED if (_CGROUPS / name).is_dir()}
     if there == _NEEDED and all(os.access(_CGROUPS / name, os.W_OK) for name in _NEEDED):
-        return Check("cgroups", "ok", "version 1, writable")
+        return Finding("cgroups", "ok", "version 1, writable")
     if there:
-        return Check("cgroups", "warn", "version 1, but not writable for you", unlimited)
-    return Check("cgroups", "warn", "there are none", unlimited)
+        return Finding("cgroups", "warn", "version 1, but not writable for you", unlimited)
+    return Finding("cgroups", "warn", "there are none", unlimited)
 
 
 def _own_cgroup() -> Path | None:
@@ -107,51 +107,51 @@ def _own_cgroup() -> Path | None:
     return None if own is None else _CGROUPS / own.lstrip("/")
 
 
-def disk_check(folder: Path) -> Check:
+def disk_check(folder: Path) -> Finding:
     """Room where an instance on this machine keeps everything, unless it was told otherwise."""
     free = shutil.disk_usage(folder).free
     told = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
     if free < _LITTLE:
-        return Check("disk", "warn", told, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
-    return Check("disk", "ok", told)
+        return Finding("disk", "warn", told, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
+    return Finding("disk", "ok", told)
 
 
-def postgres_check() -> Check:
+def postgres_check() -> Finding:
     """Whether PostgreSQL can be used as the store."""
     if find_spec("asyncpg") is None:
-        return Check(
+        return Finding(
             "postgres",
             "ok",
             "not installed, and only needed for several control planes on one database: "
             "pip install 'isthmus[postgres]'",
         )
-    return Check("postgres", "ok", "the driver is installed")
+    return Finding("postgres", "ok", "the driver is installed")
 
 
-def server_checks(connect: Callable[[], Client]) -> list[Check]:
+def server_checks(connect: Callable[[], Client]) -> list[Finding]:
     """What the server says; later checks need the earlier ones."""
     try:
         client = connect()
     except Misconfigured as error:
-        return [Check("server", "warn", "no server is known", error.message)]
+        return [Finding("server", "warn", "no server is known", error.message)]
     with client:
         try:
             answer = _exchange(client, requests.version())
             told = client.version()
         except IsthmusError as error:
             remedy = "start it with `isthmus up`, or correct ISTHMUS_URL or `isthmus login --url`"
-            return [Check("server", "fail", error.message, remedy)]
+            return [Finding("server", "fail", error.message, remedy)]
         found = [_version_check(client.url, told), _ready_check(client), _clock_check(answer.headers)]
         return [*found, *_token_checks(client)]
 
 
-def _ready_check(client: Client) -> Check:
+def _ready_check(client: Client) -> Finding:
     """Whether the server can do all its work: its store answers, and there is space on its disk."""
     try:
         check(_exchange(client, requests.ready()))
     except IsthmusError as error:
-        return Check("ready", "fail", error.message)
-    return Check("ready", "ok", "the server takes new work")
+        return Finding("ready", "fail", error.message)
+    return Finding("ready", "ok", "the server takes new work")
 
 
 def _exchange(client: Client, request: requests.Request) -> Answer:
@@ -163,47 +163,47 @@ def _exchange(client: Client, request: requests.Request) -> Answer:
         transport.close()
 
 
-def _version_check(url: str, told: Mapping[str, object]) -> Check:
+def _version_check(url: str, told: Mapping[str, object]) -> Finding:
     theirs = str(told.get("isthmusVersion") or told.get("gitVersion") or "unknown")
-    return Check("server", "ok", f"{url} answers, version {theirs}")
+    return Finding("server", "ok", f"{url} answers, version {theirs}")
 
 
-def _clock_check(headers: Mapping[str, str]) -> Check:
+def _clock_check(headers: Mapping[str, str]) -> Finding:
     date = headers.get("date")
     if not date:
-        return Check("clock", "warn", "the server does not tell its time")
+        return Finding("clock", "warn", "the server does not tell its time")
     skew = abs((datetime.now(UTC) - parsedate_to_datetime(date).astimezone(UTC)).total_seconds())
     if skew > _SKEW:
-        return Check("clock", "warn", f"{skew:.0f} s away from the server's", "set both clocks with NTP")
-    return Check("clock", "ok", "agrees with the server's")
+        return Finding("clock", "warn", f"{skew:.0f} s away from the server's", "set both clocks with NTP")
+    return Finding("clock", "ok", "agrees with the server's")
 
 
-def _token_checks(client: Client) -> list[Check]:
+def _token_checks(client: Client) -> list[Finding]:
     try:
         me = client.whoami()
     except IsthmusError as error:
-        return [Check("token", "fail", error.message, "sign in again: isthmus login")]
+        return [Finding("token", "fail", error.message, "sign in again: isthmus login")]
     roles = [":".join(str(g).split(":")[1:]) for g in me.get("groups") or () if str(g).startswith("isthmus:")]
-    found = [Check("token", "ok", f"{me.get('username')}, {', '.join(roles) or 'no role'}")]
+    found = [Finding("token", "ok", f"{me.get('username')}, {', '.join(roles) or 'no role'}")]
     try:
         sites = client.list("sites")
     except IsthmusError as error:
-        return [*found, Check("sites", "warn", error.message)]
+        return [*found, Finding("sites", "warn", error.message)]
     ready = [site for site in sites if (site.get("status") or {}).get("phase") == "Ready"]
     told = f"{len(ready)} of {len(sites)} ready"
     if not ready:
-        return [*found, Check("sites", "warn", told, "look at `isthmus sites`; jobs wait until one is ready")]
-    return [*found, Check("sites", "ok", told), *isolation_checks(ready)]
+        return [*found, Finding("sites", "warn", told, "look at `isthmus sites`; jobs wait until one is ready")]
+    return [*found, Finding("sites", "ok", told), *isolation_checks(ready)]
 
 
-def isolation_checks(sites: Sequence[Mapping[str, Any]]) -> list[Check]:
+def isolation_checks(sites: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """What jobs really get at each site that isolates jobs by itself, as its last probe found."""
     found = []
     for site in sites:
         name = (site.get("metadata") or {}).get("name")
         isolation = str(((site.get("status") or {}).get("features") or {}).get("isolation") or "")
         if isolation.startswith("none"):
-            found.append(Check("isolation", "warn", f"jobs at site {name} are not isolated: {isolation}", _ISOLATE))
+            found.append(Finding("isolation", "warn", f"jobs at site {name} are not isolated: {isolation}", _ISOLATE))
         elif isolation:
-            found.append(Check("isolation", "ok", f"jobs at site {name} run in a sandbox: {isolation}"))
+            found.append(Finding("isolation", "ok", f"jobs at site {name} run in a sandbox: {isolation}"))
     return found

@@ -16,7 +16,7 @@ from isthmus.cli.failures import say
 from isthmus.errors import Conflict, Invalid, Misconfigured
 
 if TYPE_CHECKING:
-    from isthmus.store.moving import Report
+    from isthmus.store.moving import ImportReport
 
 Object = dict[str, Any]
 File = Annotated[str, typer.Argument(metavar="FILE", help="YAML, or JSON lines if it ends in .json; - is a pipe.")]
@@ -115,7 +115,7 @@ async def _read(location: str, tokens: bool, force: bool) -> list[Object]:
         await store.close()
 
 
-async def _import(location: str, objects: list[Object], force: bool) -> Report:
+async def _import(location: str, objects: list[Object], force: bool) -> ImportReport:
     from isthmus.store.moving import Importer
     from isthmus.store.opening import open_store
 

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from isthmus.api.requests import require
 from isthmus.console.calling import GROUP, in_tenant
-from isthmus.console.index import Place, Row, Wanted
+from isthmus.console.index import JobRow, Place, RowQuery
 from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to, local_path
-from isthmus.console.work import SORTED, SORTS, STATES, AnyRow, Page, counts, in_order, newest
+from isthmus.console.work import SORTED, SORTS, STATES, AnyRow, RowPage, counts, in_order, newest
 from isthmus.errors import Conflict, Invalid, NotFound
 from isthmus.resources.selectors import EVERYTHING, parse_labels
 
@@ -34,7 +34,7 @@ _CURSOR = re.compile(r"([0-9TZ:.+-]{10,40})~([0-9A-Za-z-]{1,64})")
 class Unfolded:
     """What is shown under an array or an experiment."""
 
-    rows: list[Row]
+    rows: list[JobRow]
     more: bool
 
 
@@ -50,7 +50,7 @@ async def jobs(visit: Visit) -> Response:
     except Invalid as error:
         labels, problem = EVERYTHING, error.message
     kept = {key: query.get(key, "") for key in _KEPT}
-    wanted = Wanted(
+    wanted = RowQuery(
         tenants,
         STATES.get(kept["state"], ()),
         kept["q"].strip().lower(),
@@ -85,14 +85,14 @@ async def jobs(visit: Visit) -> Response:
     )
 
 
-async def _page(visit: Visit, wanted: Wanted, kept: dict[str, str]) -> Page:
+async def _page(visit: Visit, wanted: RowQuery, kept: dict[str, str]) -> RowPage:
     sort = kept["sort"] if kept["sort"].removeprefix("-") in SORTS else ""
     if sort in ("", "-submitted"):
         return await newest(visit.parts.live, wanted, PAGE, cursor_of(visit))
     return await in_order(visit.parts.live, wanted, sort, PAGE, _number(visit))
 
 
-def _ways_on(visit: Visit, found: Page, kept: dict[str, str]) -> dict[str, Any]:
+def _ways_on(visit: Visit, found: RowPage, kept: dict[str, str]) -> dict[str, Any]:
     """The addresses of the first page and of the next."""
     following: dict[str, Any] | None = None
     if found.further:
@@ -120,7 +120,7 @@ async def _unfolded(visit: Visit, rows: list[AnyRow], asked: str) -> dict[str, U
         if row.uid in wanted and row.label:
             labels = parse_labels(f"{row.label}={row.name[:63].rstrip('-.')}")
             runs, further = await visit.parts.live.jobs.page(
-                Wanted({row.namespace}, labels=labels, elements=True), UNFOLDED, since=row.order
+                RowQuery({row.namespace}, labels=labels, elements=True), UNFOLDED, since=row.order
             )
             runs.sort(key=lambda run: [(len(part), part) for part in run.name.split("-")])
             found[row.uid] = Unfolded(runs, further is not None)
@@ -139,7 +139,7 @@ def _number(visit: Visit) -> int:
 
 
 def _plural(row: AnyRow) -> str:
-    return "jobs" if isinstance(row, Row) else "experiments"
+    return "jobs" if isinstance(row, JobRow) else "experiments"
 
 
 async def change_many(visit: Visit) -> Response:

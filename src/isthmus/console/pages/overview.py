@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from isthmus.console.calling import GROUP
 from isthmus.console.capacities import by_urgency, room_at
-from isthmus.console.index import Wanted
+from isthmus.console.index import RowQuery
 from isthmus.console.rendering import render
 from isthmus.console.visits import Visit
 from isthmus.console.work import STATES, counts, newest
@@ -22,7 +22,7 @@ async def overview(visit: Visit) -> Response:
     sites = (await visit.asker.get(f"{GROUP}/sites"))["items"]
     await live.start()
     lists: dict[str, Any] = {
-        state: (await newest(live, Wanted(visit.tenants, STATES[state]), _SHOWN)).rows
+        state: (await newest(live, RowQuery(visit.tenants, STATES[state]), _SHOWN)).rows
         for state in ("active", "waiting", "failed")
     }
     states = counts(live, visit.tenants)

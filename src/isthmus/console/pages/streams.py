@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from isthmus.api.requests import require
-from isthmus.api.streams import EVENT_STREAM, Stream
+from isthmus.api.streams import EVENT_STREAM, StreamedAnswer
 from isthmus.console.calling import in_tenant
 from isthmus.console.live import Topic
 from isthmus.console.visits import Visit
@@ -30,7 +30,7 @@ class Forwarded(Response):
         await self._visit.asker.forward(scope, until, send, self._path, self._query)
 
 
-class _Live(Stream):
+class _Live(StreamedAnswer):
     """A stream of ours: its lifeline looks at the token behind the cookie."""
 
     def __init__(self, visit: Visit, topics: tuple[Topic, ...]) -> None:

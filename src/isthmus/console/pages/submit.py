@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from isthmus.api.documents import parse_yaml
 from isthmus.console.calling import GROUP, in_tenant
-from isthmus.console.index import Wanted
+from isthmus.console.index import RowQuery
 from isthmus.console.manifests import at_fields, copied, from_form, lines_of, to_form
 from isthmus.console.rendering import HEADERS, as_yaml, render
 from isthmus.console.visits import BASE, Visit, back_to
@@ -146,7 +146,7 @@ async def _page(
     names = [item["metadata"]["name"] for item in tenants["items"]]
     await visit.parts.live.start()
     mine = None if visit.tenants is None else frozenset(visit.tenants)
-    recent = await newest(visit.parts.live, Wanted(mine), _RECENT)
+    recent = await newest(visit.parts.live, RowQuery(mine), _RECENT)
     problems, rest = at_fields(error.causes) if error and mode == "form" else ({}, [])
     if error and not problems:
         rest = [error.message]

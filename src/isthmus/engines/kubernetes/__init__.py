@@ -2,7 +2,7 @@
 
 - `driver` is the contract, put together from the parts below;
 - `executing` runs small programs in pods; all else goes through the client in `isthmus.kubernetes`;
-- `watching` keeps one list and one watch of all pods of the site, `logs` copies what pods print, `staging` brings
+- `pod_watching` keeps one list and one watch of all pods of the site, `logs` copies what pods print, `staging` brings
   files in and out, `sampling` writes down what runs use, `settling` finds out how a run ended and writes it down;
 - `pods`, `wrapping`, `parsing` and `inventories` are pure.
 

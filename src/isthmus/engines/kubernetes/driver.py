@@ -37,14 +37,14 @@ from isthmus.resources.sites import Capacity
 
 from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
-from .logs import Logs
+from .logs import LogCopies
 from .parsing import Pod
+from .pod_watching import PodWatcher
 from .reading import PodReader
 from .sampling import Sampler
 from .settings import KubernetesSettings
-from .settling import Known, Settler
-from .staging import Staging
-from .watching import Watcher
+from .settling import KnownPod, PodSettler
+from .staging import StagedArchives
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +62,14 @@ class KubernetesEngine:
         self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"
         self._selector = f"{pods.SITE}={settings.site}"
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownPod] = {}
         self._devices: dict[str, KubernetesDevice] = {}
         self.tasks = SupervisedTasks(failed=count_task_failure)
-        self._logs = Logs(self.client, settings.folder / "logs", self.tasks)
-        self._staging = Staging(self.client, settings.folder / "staging", settings.max_output_bytes)
+        self._logs = LogCopies(self.client, settings.folder / "logs", self.tasks)
+        self._staging = StagedArchives(self.client, settings.folder / "staging", settings.max_output_bytes)
         self._sampler = Sampler(self.client, settings, self._logs, self._running)
-        self._settler = Settler(self.client, self._logs, self._sampler, self._pods, self._jobs)
-        self._watcher = Watcher(
+        self._settler = PodSettler(self.client, self._logs, self._sampler, self._pods, self._jobs)
+        self._watcher = PodWatcher(
             self.client, self._pods, self._selector, settings.watch_seconds,
             listed=self._on_list, changed=self._on_change,
         )  # fmt: skip
@@ -99,7 +99,7 @@ class KubernetesEngine:
         run_id = obj["metadata"]["labels"].get(pods.RUN, "")
         if not pods.RUN_ID.fullmatch(run_id):
             return
-        known = self._known.setdefault(run_id, Known(run_id, self._engine_id(run_id)))
+        known = self._known.setdefault(run_id, KnownPod(run_id, self._engine_id(run_id)))
         known.has_job, known.cancelled = True, pods.CANCELLED in notes
         if pods.FINAL in notes:
             try:
@@ -190,7 +190,7 @@ class KubernetesEngine:
             raise SiteUnavailable(f"the cluster could not make it just now: {error.message}") from None
         return made
 
-    async def _make_job(self, known: Known) -> None:
+    async def _make_job(self, known: KnownPod) -> None:
         if known.pod is not None and known.pod.barred:
             return
         try:
@@ -202,11 +202,11 @@ class KubernetesEngine:
             raise
         self._remember(made)
 
-    def _take(self, run_id: str, obj: dict[str, Any]) -> Known:
+    def _take(self, run_id: str, obj: dict[str, Any]) -> KnownPod:
         """A pod that the API server told us of just now."""
         seen = parsing.pod(obj)
         assert seen is not None
-        known = self._known.setdefault(run_id, Known(run_id, self._engine_id(run_id)))
+        known = self._known.setdefault(run_id, KnownPod(run_id, self._engine_id(run_id)))
         known.since = time.monotonic()
         if known.pod is None:  # otherwise the watch was quicker, and knows better
             self._look(known, seen)
@@ -233,17 +233,17 @@ class KubernetesEngine:
             if kind == "DELETED":
                 self._forgotten.discard(seen.run_id)
             return
-        known = self._known.setdefault(seen.run_id, Known(seen.run_id, self._engine_id(seen.run_id)))
+        known = self._known.setdefault(seen.run_id, KnownPod(seen.run_id, self._engine_id(seen.run_id)))
         known.since = time.monotonic()
         self._look(known, seen)
         if kind == "DELETED" and known.final is None:
             self._lose(known)
 
-    def _lose(self, known: Known) -> None:
+    def _lose(self, known: KnownPod) -> None:
         known.gone = True
         self._start("settle", known, lambda: self._settle(known))
 
-    def _look(self, known: Known, seen: Pod) -> None:
+    def _look(self, known: KnownPod, seen: Pod) -> None:
         """Take over what is new of a pod, and start what is to be done about it."""
         before, known.pod = known.pod, seen
         if seen.barred and known.final is None:
@@ -268,7 +268,7 @@ class KubernetesEngine:
         if before is None or parsing.going_on(before, "") != parsing.going_on(seen, ""):
             self._news.tell({known.run_id})
 
-    def _watch_start(self, known: Known, seen: Pod) -> None:
+    def _watch_start(self, known: KnownPod, seen: Pod) -> None:
         """A pod whose image cannot be had is given up, at once or after a while."""
         told, final = parsing.stuck(seen)
         if not told:
@@ -278,7 +278,7 @@ class KubernetesEngine:
         if final or time.monotonic() - known.stuck_since > self._settings.start_seconds:
             self._start("settle", known, lambda: self._give_up(known, told))
 
-    def _start(self, name: str, known: Known, work: Work) -> None:
+    def _start(self, name: str, known: KnownPod, work: Work) -> None:
         """A task of a run; one of each name at a time. One that fails is tried again while the run is known."""
 
         async def wanted() -> None:
@@ -287,7 +287,7 @@ class KubernetesEngine:
 
         self.tasks.spawn(f"kubernetes-{name}", wanted, of=known.run_id)
 
-    async def _complete(self, known: Known) -> None:
+    async def _complete(self, known: KnownPod) -> None:
         """Make the Job of a run whose pod alone was made."""
         if known.has_job or known.final is not None:
             return
@@ -296,17 +296,17 @@ class KubernetesEngine:
         except EngineRefused as error:
             log.warning("a run was given up", extra={"run": known.run_id, "error": str(error)})
 
-    async def _settle(self, known: Known, failure: str = "") -> None:
+    async def _settle(self, known: KnownPod, failure: str = "") -> None:
         await self._settler.until_settled(known, failure)
         await self._staging.drop(known.run_id)
         self._logs.wake(known.run_id)
         self._news.tell({known.run_id})
 
-    async def _give_up(self, known: Known, failure: str) -> None:
+    async def _give_up(self, known: KnownPod, failure: str) -> None:
         await self._settle(known, failure)
         await self._delete_pod(known.run_id, 1)
 
-    async def _stage(self, known: Known, path: str) -> None:
+    async def _stage(self, known: KnownPod, path: str) -> None:
         """Send the files; a run whose files are not on this machine cannot begin."""
         if not self._staging.archive(known.run_id).exists():
             await self._give_up(known, "the files sent along are no longer on the control plane's machine")
@@ -459,7 +459,7 @@ class KubernetesEngine:
         if known.final is not None and seen is not None and not known.gone and container in seen.names:
             await self._logs.fetch(run_id, stream, f"{self._pods}/{seen.name}", container)
 
-    async def _find(self, run_id: str) -> Known:
+    async def _find(self, run_id: str) -> KnownPod:
         if run_id not in self._known:
             await self.observe(run_id)
         known = self._known.get(run_id)
@@ -468,7 +468,7 @@ class KubernetesEngine:
         return known
 
 
-def _access(settings: KubernetesSettings) -> kubeconfigs.Access:
+def _access(settings: KubernetesSettings) -> kubeconfigs.ClusterAccess:
     if settings.kubeconfig is not None:
         return kubeconfigs.load(settings.kubeconfig, settings.context)
     return kubeconfigs.own(settings.server or kubeconfigs.IN_CLUSTER)

@@ -54,7 +54,7 @@ class Exposed:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NodeChange:
     """What is to be merged into a Node; None where nothing is."""
 
     name: str
@@ -63,11 +63,11 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NodePlan:
     """What makes the cluster show what it should."""
 
     create: list[Object] = field(default_factory=list)
-    change: list[Change] = field(default_factory=list)
+    change: list[NodeChange] = field(default_factory=list)
     delete: list[Object] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
@@ -78,9 +78,9 @@ def plan(
     classes: Sequence[DeviceClass],
     present: Sequence[Mapping[str, Any]],
     now: datetime,
-) -> Plan:
+) -> NodePlan:
     """Compare what the site has with what the cluster shows of it."""
-    made = Plan()
+    made = NodePlan()
     have = {obj["metadata"]["name"]: obj for obj in present}
     taken: dict[str, str] = {}
     for node in nodes:
@@ -185,7 +185,7 @@ def _ready(status: str, reason: str, message: str) -> dict[str, str]:
     return {"type": "Ready", "status": status, "reason": reason, "message": message}
 
 
-def difference(have: Mapping[str, Any], wanted: Object) -> Change:
+def difference(have: Mapping[str, Any], wanted: Object) -> NodeChange:
     """What is to be merged into a Node of ours so that it shows what it should."""
     main = _main_difference(have, wanted)
     status = _status_difference(have.get("status") or {}, wanted["status"])
@@ -195,7 +195,7 @@ def difference(have: Mapping[str, Any], wanted: Object) -> Change:
         main["metadata"] = {**main.get("metadata", {}), **version}
     if status and not main:  # else the first write makes the version an old one
         status["metadata"] = version
-    return Change(wanted["metadata"]["name"], main or None, status or None)
+    return NodeChange(wanted["metadata"]["name"], main or None, status or None)
 
 
 def _main_difference(have: Mapping[str, Any], wanted: Object) -> Object:

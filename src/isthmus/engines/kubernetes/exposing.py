@@ -17,7 +17,7 @@ from isthmus.errors import AlreadyExists, Conflict, EngineRefused, NotFound
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import SiteNode
 
-from .exposed_nodes import Change, Exposed, Object, plan
+from .exposed_nodes import Exposed, NodeChange, Object, plan
 from .heartbeats import Cluster, Heartbeats, Writes
 
 NODES = "/api/v1/nodes"
@@ -99,7 +99,7 @@ class KubernetesExposure:
             return f"{name}: {error.message}"
         return made
 
-    async def _change(self, change: Change) -> str | None:
+    async def _change(self, change: NodeChange) -> str | None:
         path = f"{NODES}/{change.name}"
         try:
             if change.main is not None:

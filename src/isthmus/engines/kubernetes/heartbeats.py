@@ -27,7 +27,7 @@ from isthmus._kit.tasks import Supervised
 from isthmus.errors import AlreadyExists, IsthmusError, NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 
-from .lease_writes import Answer
+from .lease_writes import LeaseAnswer
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Cluster(Protocol):
 class Writes(Protocol):
     """Many writes in one go."""
 
-    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[Answer]:
+    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[LeaseAnswer]:
         """Write whole objects, each if it is still of the version that it names; an answer for each."""
         ...
 
@@ -183,7 +183,7 @@ class Heartbeats:
                 beat.take(lease)
         self._listed = True
 
-    def _take(self, name: str, beat: _Beat, lease: Mapping[str, Any], answer: Answer) -> str:
+    def _take(self, name: str, beat: _Beat, lease: Mapping[str, Any], answer: LeaseAnswer) -> str:
         """What came of a renewal; a sentence if it was not to be had just now: it stays due."""
         if answer.status in (404, 409):  # deleted or changed by another: looked at at once
             beat.version = ""

@@ -19,7 +19,7 @@ MOST = 50
 """Requests in one bundle: their answers fit into the buffers on the way."""
 
 
-class Answer(NamedTuple):
+class LeaseAnswer(NamedTuple):
     """What was said to one request."""
 
     status: int
@@ -33,15 +33,15 @@ class LeaseWrites:
         self._http = HttpClient(url, connections=1, seconds=seconds, tls=tls)
         self._headers = headers
 
-    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[Answer]:
+    async def put_all(self, objects: Sequence[tuple[str, Any]]) -> list[LeaseAnswer]:
         """Write objects to their paths; an answer for each, in order. Raises SiteUnavailable: nothing is known."""
         headers = {"User-Agent": "isthmus", "Content-Type": "application/json", **await self._headers()}
         questions = [(path, orjson.dumps(obj)) for path, obj in objects]
-        found: list[Answer] = []
+        found: list[LeaseAnswer] = []
         try:
             for start in range(0, len(questions), MOST):
                 answers = await self._http.ask_all("PUT", headers, questions[start : start + MOST])
-                found += [Answer(answer.status, _content(answer.status, answer.body)) for answer in answers]
+                found += [LeaseAnswer(answer.status, _content(answer.status, answer.body)) for answer in answers]
         except NoAnswer as error:
             raise SiteUnavailable(f"the API server does not answer heartbeats: {error}") from error
         return found

@@ -45,7 +45,7 @@ _COPYING: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 """One writer of a copy at a time: a control plane that begins to lead may have opened the site before, to read from."""
 
 
-class Logs:
+class LogCopies:
     """The copies of one site."""
 
     def __init__(self, client: KubernetesClient, folder: Path, tasks: SupervisedTasks) -> None:

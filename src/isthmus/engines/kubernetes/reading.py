@@ -19,7 +19,7 @@ from isthmus.kubernetes.client import KubernetesClient
 from isthmus.metrics import count_task_failure
 
 from . import parsing, pods
-from .logs import Logs, part_of
+from .logs import LogCopies, part_of
 from .parsing import Pod
 from .sampling import Sampler
 from .settings import KubernetesSettings
@@ -38,7 +38,7 @@ class PodReader:
         self._tasks = SupervisedTasks(failed=count_task_failure)
         self._place = tempfile.TemporaryDirectory(prefix="isthmus-logs-")
         own = replace(settings, folder=Path(self._place.name))
-        self._logs = Logs(client, own.folder / "logs", self._tasks)
+        self._logs = LogCopies(client, own.folder / "logs", self._tasks)
         self._sampler = Sampler(client, own, self._logs, self._running)
         self._seen: dict[str, tuple[float, Pod]] = {}
         self._whole: set[tuple[str, Stream]] = set()

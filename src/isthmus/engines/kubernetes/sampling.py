@@ -30,7 +30,7 @@ from isthmus.kubernetes.answers import is_denied
 from isthmus.kubernetes.client import KubernetesClient
 
 from . import pods
-from .logs import Logs, part_of
+from .logs import LogCopies, part_of
 from .parsing import Pod
 from .settings import KubernetesSettings
 
@@ -42,7 +42,7 @@ _UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ContainerUsage:
     """What the cluster says that a container uses: cpu time since its start, or how many cpus are used now."""
 
     at: datetime
@@ -64,7 +64,11 @@ class Sampler:
     """Samples the runs of one site."""
 
     def __init__(
-        self, client: KubernetesClient, settings: KubernetesSettings, logs: Logs, running: Callable[[], Iterable[Pod]]
+        self,
+        client: KubernetesClient,
+        settings: KubernetesSettings,
+        logs: LogCopies,
+        running: Callable[[], Iterable[Pod]],
     ) -> None:
         self._client, self._settings, self._logs, self._running = client, settings, logs, running
         self._folder = settings.folder / "samples"
@@ -117,7 +121,7 @@ class Sampler:
                     self._denied_until = time.monotonic() + ASK_AGAIN
                 log.info("pods could not be sampled", extra={"error": str(error)})
 
-    async def _ask(self, running: Iterable[Pod]) -> list[tuple[str, Seen]]:
+    async def _ask(self, running: Iterable[Pod]) -> list[tuple[str, ContainerUsage]]:
         if not self._looked or time.monotonic() - self._looked > ASK_AGAIN:
             groups = await self._client.get("/apis", "the APIs of the cluster")
             self._has_metrics = any(group["name"] == "metrics.k8s.io" for group in groups["groups"])
@@ -129,7 +133,7 @@ class Sampler:
         told = await asyncio.gather(*(self._ask_node(node) for node in {seen.node for seen in running if seen.node}))
         return [entry for found in told for entry in found]
 
-    async def _ask_node(self, node: str) -> list[tuple[str, Seen]]:
+    async def _ask_node(self, node: str) -> list[tuple[str, ContainerUsage]]:
         """One node that does not answer costs only its own samples."""
         path = f"/api/v1/nodes/{node}/proxy/stats/summary"
         try:
@@ -141,7 +145,7 @@ class Sampler:
             return []
         return from_node(told, self._settings.namespace)
 
-    async def _take(self, run: Pod, seen: Seen) -> None:
+    async def _take(self, run: Pod, seen: ContainerUsage) -> None:
         known, at = self._known.get(run.run_id), seen.at.timestamp()
         if known is None:
             known = await asyncio.to_thread(_last_of, self._path(run.run_id))
@@ -159,14 +163,14 @@ class Sampler:
         await asyncio.to_thread(sampling.append, self._path(run.run_id), sampling.line(at, reading))
 
 
-def _cpu_seconds(seen: Seen, known: Sampled | None, started: float) -> float | None:
+def _cpu_seconds(seen: ContainerUsage, known: Sampled | None, started: float) -> float | None:
     if seen.cpu_seconds is not None or seen.cpus is None:
         return seen.cpu_seconds
     before, since = (known.cpu_seconds or 0.0, known.at) if known else (0.0, started)
     return before + seen.cpus * max(0.0, seen.at.timestamp() - since)
 
 
-def from_node(told: Mapping[str, Any], namespace: str) -> list[tuple[str, Seen]]:
+def from_node(told: Mapping[str, Any], namespace: str) -> list[tuple[str, ContainerUsage]]:
     """Pods by their names, as a kubelet tells of them."""
     found = []
     for entry in told.get("pods") or ():
@@ -177,11 +181,13 @@ def from_node(told: Mapping[str, Any], namespace: str) -> list[tuple[str, Seen]]
         nanoseconds, at = cpu.get("usageCoreNanoSeconds"), cpu.get("time") or memory.get("time")
         if at is not None:
             seconds = None if nanoseconds is None else nanoseconds * 1e-9
-            found.append((entry["podRef"]["name"], Seen(parse_timestamp(at), memory.get("workingSetBytes"), seconds)))
+            found.append(
+                (entry["podRef"]["name"], ContainerUsage(parse_timestamp(at), memory.get("workingSetBytes"), seconds))
+            )
     return found
 
 
-def from_metrics(told: Mapping[str, Any]) -> list[tuple[str, Seen]]:
+def from_metrics(told: Mapping[str, Any]) -> list[tuple[str, ContainerUsage]]:
     """Pods by their names, as the metrics API tells of them."""
     found = []
     for item in told.get("items") or ():
@@ -189,7 +195,7 @@ def from_metrics(told: Mapping[str, Any]) -> list[tuple[str, Seen]]:
         if main is not None:
             usage = main.get("usage") or {}
             memory = parse_bytes(usage["memory"]) if usage.get("memory", "0") != "0" else None
-            seen = Seen(parse_timestamp(item["timestamp"]), memory, cpus=_cpus(usage.get("cpu", "0")))
+            seen = ContainerUsage(parse_timestamp(item["timestamp"]), memory, cpus=_cpus(usage.get("cpu", "0")))
             found.append((item["metadata"]["name"], seen))
     return found
 

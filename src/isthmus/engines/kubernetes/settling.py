@@ -22,7 +22,7 @@ from isthmus.kubernetes.client import KubernetesClient
 
 from . import parsing, pods, records, wrapping
 from .executing import execute
-from .logs import Logs
+from .logs import LogCopies
 from .parsing import Pod
 from .sampling import Sampler
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Known:
+class KnownPod:
     """What is known of a run."""
 
     run_id: str
@@ -56,15 +56,17 @@ class Known:
         return self.gone or (self.pod is not None and self.pod.over)
 
 
-class Settler:
+class PodSettler:
     """Settles runs that are over."""
 
-    def __init__(self, client: KubernetesClient, logs: Logs, sampler: Sampler, pods_path: str, jobs_path: str) -> None:
+    def __init__(
+        self, client: KubernetesClient, logs: LogCopies, sampler: Sampler, pods_path: str, jobs_path: str
+    ) -> None:
         self._client, self._logs, self._sampler = client, logs, sampler
         self._pods, self._jobs = pods_path, jobs_path
         self.power: Mapping[str, Power] = {}
 
-    async def settle(self, known: Known, failure: str = "") -> None:
+    async def settle(self, known: KnownPod, failure: str = "") -> None:
         """Find out how a run ended and write it down; `failure` says why it will never start."""
         seen = known.pod
         complete = True
@@ -81,12 +83,12 @@ class Settler:
         known.final = final
 
     @staticmethod
-    def barred(known: Known) -> Observation:
+    def barred(known: KnownPod) -> Observation:
         """The end of a run that was cancelled before it came."""
         told = "cancelled before it began"
         return Observation(RunState.ENDED, known.engine_id, reason=EndReason.CANCELLED, message=told)
 
-    async def _copy_logs(self, known: Known, seen: Pod) -> bool:
+    async def _copy_logs(self, known: KnownPod, seen: Pod) -> bool:
         path = f"{self._pods}/{seen.name}"
         complete = await self._logs.finish(known.run_id, Stream.STDOUT, path, pods.MAIN)
         if pods.ERRORS in seen.names:
@@ -96,7 +98,7 @@ class Settler:
             complete &= await self._logs.finish(known.run_id, Stream.STDERR, path, pods.ERRORS)
         return complete
 
-    async def _errors_ended(self, known: Known) -> None:
+    async def _errors_ended(self, known: KnownPod) -> None:
         """The helper prints the last of standard error right after the program's end."""
         for _ in range(200):
             seen = known.pod
@@ -113,7 +115,7 @@ class Settler:
         except IsthmusError as error:
             log.info("a helper could not be told to end", extra={"pod": path, "error": str(error)})
 
-    def _final(self, known: Known, failure: str) -> Observation:
+    def _final(self, known: KnownPod, failure: str) -> Observation:
         seen, now = known.pod, utcnow()
         if failure and not known.cancelled:
             reason, message = EndReason.START_FAILED, failure
@@ -141,7 +143,7 @@ class Settler:
             return final
         return replace(final, usage=replace(usage, energy_joules=joules, energy_source="estimated"))
 
-    async def _write(self, known: Known, final: Observation) -> None:
+    async def _write(self, known: KnownPod, final: Observation) -> None:
         change: dict[str, object] = {"metadata": {"annotations": {pods.FINAL: records.dump(final)}}}
         if known.pod is None or known.gone or not known.pod.over:
             change["spec"] = {"parallelism": 0}  # no pod is to follow
@@ -150,7 +152,7 @@ class Settler:
         except NotFound:
             log.warning("the Job of a run was deleted at the cluster", extra={"run": known.run_id})
 
-    async def until_settled(self, known: Known, failure: str = "") -> None:
+    async def until_settled(self, known: KnownPod, failure: str = "") -> None:
         """Settle; try again for as long as the cluster does not answer."""
         pause = 0.25
         while known.final is None:

@@ -29,7 +29,7 @@ from .executing import execute
 BLOCK = 64 * 2**10
 
 
-class Staging:
+class StagedArchives:
     """The archives of one site."""
 
     def __init__(self, client: KubernetesClient, folder: Path, max_bytes: int) -> None:

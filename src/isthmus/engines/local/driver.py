@@ -37,24 +37,24 @@ from isthmus.engines.meters import metering
 from isthmus.engines.sent_images import check_reference, contents, without_image
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.images.cache import CacheSettings, ImageCache, UnpackedImage
-from isthmus.images.finding import ImageFinder
 from isthmus.images.manifests import architecture_of
-from isthmus.images.registry import RegistryClient
+from isthmus.images.registries import RegistryClient
+from isthmus.images.resolving import ImageFinder
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
-from .following import Follower
 from .isolation import OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
 from .observing import free_work, is_over, look, look_and_settle, process_of, settle
 from .processes import open_pidfd
 from .reading import LocalReader
+from .run_following import RunFollower
 from .settings import LocalSettings
-from .staging import Contents, Staging, clear_abandoned
+from .staging import Contents, StagedFolder, clear_abandoned
 
 # A name that is too long, or not for this file system: trying again would not help.
 _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
@@ -86,7 +86,7 @@ class LocalEngine:
         self._registries: RegistryClient | None = None
         self.tasks = SupervisedTasks(failed=count_task_failure)
         self._reader = LocalReader(self._layout, self.tasks)
-        self._follower = Follower(self._layout, self._reader.wake)
+        self._follower = RunFollower(self._layout, self._reader.wake)
         self._keeper: Keeper | None = None
 
     @property
@@ -292,7 +292,7 @@ class LocalEngine:
         if image is not None and (why := self._no_images()):
             raise SiteUnavailable(f"This site runs no container images now: {why}. It is tried again later.")
         open_path = self._superuser and sandbox is None
-        staging = Staging(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
+        staging = StagedFolder(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
         folder = self._layout.run(run.id)
         with staging:
             staging.bring(files)

@@ -58,7 +58,7 @@ OWN_TENANT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AccountIdentity:
     """Numbers of an account, and the name a job sees."""
 
     uid: int
@@ -67,10 +67,10 @@ class Identity:
     groups: tuple[int, ...] = ()
 
 
-def resolve(account: Account, *, superuser: bool) -> Identity:
+def resolve(account: Account, *, superuser: bool) -> AccountIdentity:
     """Whom a run runs as; raises EngineRefused. May ask the machine's directory service: call it in a thread."""
     if not superuser:
-        return Identity(os.getuid(), os.getgid(), _name_of(os.getuid()))
+        return AccountIdentity(os.getuid(), os.getgid(), _name_of(os.getuid()))
     if account.user is not None:
         try:
             entry = pwd.getpwnam(account.user)
@@ -78,14 +78,14 @@ def resolve(account: Account, *, superuser: bool) -> Identity:
             raise EngineRefused(
                 f"There is no account {account.user!r} on this machine. Create it, or name another for the tenant."
             ) from None
-        found = Identity(entry.pw_uid, entry.pw_gid, entry.pw_name)
+        found = AccountIdentity(entry.pw_uid, entry.pw_gid, entry.pw_name)
     else:
         uid = account.uid or 0
         try:
             entry = pwd.getpwuid(uid)
-            found = Identity(uid, entry.pw_gid, entry.pw_name)
+            found = AccountIdentity(uid, entry.pw_gid, entry.pw_name)
         except KeyError:
-            found = Identity(uid, uid, f"u{uid}")
+            found = AccountIdentity(uid, uid, f"u{uid}")
     if found.uid == 0 or found.gid == 0:
         raise EngineRefused("Jobs never run as root. Give the tenant an account of its own.")
     return found
@@ -156,7 +156,7 @@ class Sandbox:
             options += ["--dev-bind", device, device]
         return options
 
-    def command(self, identity: Identity, *, image: bool = False) -> list[str]:
+    def command(self, identity: AccountIdentity, *, image: bool = False) -> list[str]:
         """What to put before a command so that it runs in the sandbox."""
         bwrap = [self.bwrap, "--args", str(OPTIONS_FD), "--"]
         if self.setpriv is None:
@@ -257,7 +257,7 @@ def _try_out(sandbox: Sandbox, root: Path) -> str:
         part.mkdir(parents=True, exist_ok=True)
     filter_fd = in_memory("filter", seccomp.program())
     command = [sandbox.bwrap, *sandbox.options(folder, (), filter_fd), "--"]
-    command += sandbox.command(Identity(_NOBODY, _NOBODY, "nobody"))[4:]
+    command += sandbox.command(AccountIdentity(_NOBODY, _NOBODY, "nobody"))[4:]
     try:
         done = subprocess.run(
             [*command, "/bin/sh", "-c", "exit 7"],

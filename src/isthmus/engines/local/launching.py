@@ -21,7 +21,7 @@ from isthmus.errors import Cause, EngineRefused
 from isthmus.images.cache import UnpackedImage
 
 from .devices import Grant
-from .isolation import JOB_HOME, LAUNCH_HOME, Identity, Sandbox
+from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
 from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
@@ -48,7 +48,7 @@ def check_words(run: Run) -> None:
 
 def environment(
     run: Run,
-    identity: Identity,
+    identity: AccountIdentity,
     grant: Grant,
     *,
     path: str,
@@ -116,7 +116,7 @@ def program(run: Run, script: str) -> list[str]:
 def make_spec(
     run: Run,
     folder: RunFolder,
-    identity: Identity,
+    identity: AccountIdentity,
     grant: Grant,
     sandbox: Sandbox | None,
     *,
@@ -174,7 +174,7 @@ def _memory_limit(run: Run, memory_bytes: int) -> str:
     return f"{limit}, the limit of a job that asks for none: set resources.memory (--memory)"
 
 
-def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, Any] | None:
+def _metering(grant: Grant, identity: AccountIdentity | None, path: str) -> dict[str, Any] | None:
     """What reads meters beside the run, as the job's own user."""
     if not grant.metering:
         return None
@@ -187,7 +187,7 @@ def _metering(grant: Grant, identity: Identity | None, path: str) -> dict[str, A
     }
 
 
-def _numbers(identity: Identity) -> dict[str, Any]:
+def _numbers(identity: AccountIdentity) -> dict[str, Any]:
     return {"uid": identity.uid, "gid": identity.gid, "groups": list(identity.groups)}
 
 

@@ -24,7 +24,7 @@ _PIECE = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeterReading:
     """One look at the meters."""
 
     at: float
@@ -35,7 +35,7 @@ class Seen:
     """By class: source, and joules since the start. Classes whose meter cannot be read are left out."""
 
 
-NOTHING = Seen(0.0, None, {})
+NOTHING = MeterReading(0.0, None, {})
 
 
 class MeterProcess:
@@ -89,7 +89,7 @@ class MeterProcess:
             for name, (source, joules) in self.seen.joules.items()
         }
 
-    def _parse(self, words: list[str]) -> Seen | None:
+    def _parse(self, words: list[str]) -> MeterReading | None:
         if len(words) < 2 or not words[0].isdigit():
             return None
         at, use, *totals = words
@@ -98,7 +98,7 @@ class MeterProcess:
             for (name, source), total in zip(self._sources, totals, strict=False)
             if total.isdigit()
         }
-        return Seen(int(at) / 1000, int(use) / 1000 if use.isdigit() else None, joules)
+        return MeterReading(int(at) / 1000, int(use) / 1000 if use.isdigit() else None, joules)
 
     def finish(self) -> None:
         """Have it look once more, and end it."""

@@ -23,7 +23,7 @@ from isthmus.engines.base import FileSource
 from isthmus.engines.collecting import remove_tree
 from isthmus.resources.trees import TreeFile, check_link, check_path
 
-from .isolation import Identity
+from .isolation import AccountIdentity
 from .layout import Layout, RunFolder, reserve_record, try_lock
 
 _FICLONE = 0x40049409
@@ -38,10 +38,12 @@ class Contents:
     script: str | None
 
 
-class Staging:
+class StagedFolder:
     """One folder being prepared."""
 
-    def __init__(self, layout: Layout, run_id: str, identity: Identity, *, superuser: bool, open_path: bool) -> None:
+    def __init__(
+        self, layout: Layout, run_id: str, identity: AccountIdentity, *, superuser: bool, open_path: bool
+    ) -> None:
         self._layout = layout
         self._final = layout.run(run_id)
         self._path = layout.staging / f"{run_id}-{secrets.token_hex(6)}"
@@ -51,7 +53,7 @@ class Staging:
         self._mode = 0o711 if open_path else 0o700
         self._lock: int | None = None
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> StagedFolder:
         self._path.mkdir(mode=0o700)
         self._lock = try_lock(self._path / "lock")
         return self

@@ -62,7 +62,7 @@ _WAKING = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """How a run ended."""
 
     reason: str
@@ -80,7 +80,7 @@ def judge(
     sandboxed: bool,
     program: str,
     memory_limit: str = "its limit",
-) -> Verdict:
+) -> RunVerdict:
     """Read the end from the wait status, from what we wanted, and from what the launcher reported.
 
     The launcher reports `+` when it runs and `missing` when there is no such program; anything else is the reason
@@ -89,20 +89,20 @@ def judge(
     code = os.waitstatus_to_exitcode(status)
     if not report.startswith(b"+"):
         if wanted:
-            return Verdict(wanted, message=_MESSAGES.get(wanted, ""))
+            return RunVerdict(wanted, message=_MESSAGES.get(wanted, ""))
         why = report.decode(errors="replace") or f"the sandbox could not be made (exit code {code}); the log says why"
-        return Verdict("StartFailed", message=why)
+        return RunVerdict("StartFailed", message=why)
     if report.endswith(b"missing"):
-        return Verdict("StartFailed", 127, message=f"The program {program!r} was not found, or may not be executed.")
+        return RunVerdict("StartFailed", 127, message=f"The program {program!r} was not found, or may not be executed.")
     # Bubblewrap, like a shell, tells of a signal by 128 and its number.
     number = -code if code < 0 else code - 128 if sandboxed and code > 128 else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else None
     exit_code = None if name else code
     if wanted:
-        return Verdict(wanted, exit_code, name, _MESSAGES.get(wanted, ""))
+        return RunVerdict(wanted, exit_code, name, _MESSAGES.get(wanted, ""))
     if oom_kills and code != 0:
-        return Verdict("OutOfMemory", exit_code, name, f"The job used more memory than {memory_limit}.")
-    return Verdict("Completed", exit_code, name)
+        return RunVerdict("OutOfMemory", exit_code, name, f"The job used more memory than {memory_limit}.")
+    return RunVerdict("Completed", exit_code, name)
 
 
 class Supervisor:
@@ -150,7 +150,7 @@ class Supervisor:
         """Let the program start and stay until everything of it is over and written down."""
         if self._folder.cancel.exists():
             self._end_tree()
-            self._end(Verdict("Cancelled", message="Cancelled before it was started."))
+            self._end(RunVerdict("Cancelled", message="Cancelled before it was started."))
             return
         with contextlib.suppress(BrokenPipeError):  # it ended already; its status says how
             os.write(self._go, b"go\n")
@@ -300,7 +300,7 @@ class Supervisor:
             time.sleep(pause)
             pause = min(0.1, pause * 2)
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: RunVerdict) -> None:
         elapsed = time.monotonic() - self._began[1]
         message = verdict.message
         if verdict.exit_code and not message and self._logs.disk_is_full():

@@ -31,25 +31,26 @@ from isthmus.engines.base import (
 from isthmus.engines.metering import Power
 from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
+from isthmus.engines.slurm.batch import sampler, scripts, submissions
+from isthmus.engines.slurm.cluster.inventories import ClusterFacts, inventory
+from isthmus.engines.slurm.cluster.partitions import Submitter, choose
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import LaunchFile, LogFile, RunFiles
+from isthmus.engines.slurm.files.logs import LogReaders
+from isthmus.engines.slurm.files.records import RunRecord
+from isthmus.engines.slurm.observing.mailbox import Mailbox, wanted_of
+from isthmus.engines.slurm.observing.settling import KnownRun, RunSettler
+from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobWatcher
+from isthmus.engines.slurm.transports.base import Budget, SlurmTransport
+from isthmus.engines.slurm.transports.routing import BestWays
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
 
-from . import records, sampler, scripts, submissions
-from .controllers import Budget, Controller
 from .facts import SlurmJob, SlurmNode, SlurmPartition
-from .files import LaunchFile, LogFile, RunFiles
-from .inventories import Seen, inventory
-from .logs import Logs
-from .mailbox import Mailbox, wanted_of
-from .partitions import Access, choose
 from .reading import SlurmReader
-from .records import Record
 from .settings import SlurmSettings
-from .settling import Known, Settler
-from .watching import Picture, Watcher
-from .ways import BestWays
 
 log = logging.getLogger(__name__)
 
@@ -64,19 +65,19 @@ class SlurmEngine:
         queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
     )
 
-    def __init__(self, settings: SlurmSettings, controller: Controller, files: RunFiles, budget: Budget) -> None:
+    def __init__(self, settings: SlurmSettings, controller: SlurmTransport, files: RunFiles, budget: Budget) -> None:
         self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
-        self._active: dict[str, Known] = {}
-        self._over: dict[str, Record | None] = {}
-        self._watcher = Watcher(
+        self._active: dict[str, KnownRun] = {}
+        self._over: dict[str, RunRecord | None] = {}
+        self._watcher = JobWatcher(
             controller, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
         )
-        self._settler = Settler(controller, files, self._watcher.fresh)
+        self._settler = RunSettler(controller, files, self._watcher.fresh)
         self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
         self._digesting = asyncio.Lock()
         self._news = News()
         self.tasks = SupervisedTasks(failed=count_task_failure)
-        self._logs = Logs(files, settings.log_seconds, self.tasks)
+        self._logs = LogReaders(files, settings.log_seconds, self.tasks)
         self._gres: dict[str, str] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._nodes: Sequence[SlurmNode] = ()
@@ -138,7 +139,9 @@ class SlurmEngine:
         picture = self._watcher.latest
         if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
             picture = await self._watcher.fresh()
-        seen = Seen(datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres)
+        seen = ClusterFacts(
+            datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres
+        )
         chosen = self._settings.transport
         way = str(self._controller) if isinstance(self._controller, BestWays) else chosen
         return inventory(seen, transport=way, budget=self._budget.told())
@@ -170,7 +173,7 @@ class SlurmEngine:
         gres = submissions.gres_of(run, self._gres)
         options = run.section(SlurmOptions)
         account = options.account or self._settings.account
-        access = Access(account, options.qos or "", self._groups.get(self._user_of(run)))
+        access = Submitter(account, options.qos or "", self._groups.get(self._user_of(run)))
         # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
         key = (options.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
         if (known := self._chosen.get(key)) is None:
@@ -216,7 +219,7 @@ class SlurmEngine:
         if user not in self._groups and any(partition.allow_groups is not None for partition in self._partitions):
             self._groups[user] = await self._controller.groups(user)
 
-    async def _begin(self, run: Run, files: FileSource | None) -> Known | None:
+    async def _begin(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Stage the folder and make the record; None if there is one."""
         user = self._user_of(run)
         folder = self._files.folder(run.id)
@@ -235,11 +238,11 @@ class SlurmEngine:
         launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)
-        record = Record(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
+        record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             return None
-        known = Known(record, unsure=False)
+        known = KnownRun(record, unsure=False)
         self._active[run.id] = known
         return known
 
@@ -250,7 +253,7 @@ class SlurmEngine:
         guessed = sampler.guess(self._settler.power, run.devices, run.milli_cpus)
         return metering(self._classes, run.devices), guessed
 
-    async def _search(self, known: Known) -> None:
+    async def _search(self, known: KnownRun) -> None:
         """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
         picture = await self._watcher.fresh(known.unsure_since)
         if job := self._pick(known, picture):
@@ -262,7 +265,7 @@ class SlurmEngine:
                 known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
             )
 
-    async def _send(self, run: Run, known: Known) -> None:
+    async def _send(self, run: Run, known: KnownRun) -> None:
         folder, user = self._files.folder(run.id), known.record.user
         wanted = submissions.make(
             run,
@@ -291,11 +294,11 @@ class SlurmEngine:
         # Nobody has to wait for the note: without it, Slurm is searched for the run's mark, as after a lost reply.
         self.tasks.spawn("slurm-note", lambda: self._note(known), of=run.id)
 
-    async def _note(self, known: Known) -> None:
+    async def _note(self, known: KnownRun) -> None:
         """Write down the number under which Slurm has the run."""
         if known.record.final is None:
             try:
-                await self._files.write_record(known.run_id, records.dump(known.record))
+                await self._settler.note(known)
             except IsthmusError as error:
                 log.warning("the number of a job is not written", extra={"run": known.run_id, "error": str(error)})
 
@@ -313,33 +316,33 @@ class SlurmEngine:
         env = {"PATH": self._settings.search_path}
         return env | ({"SLURM_CONF": self._settings.conf} if self._settings.conf else {})
 
-    async def _adopt(self, known: Known, job: SlurmJob) -> None:
+    async def _adopt(self, known: KnownRun, job: SlurmJob) -> None:
         """Slurm has the run under this number."""
         known.adopt(job)
-        await self._files.write_record(known.run_id, records.dump(known.record))
+        await self._settler.note(known)
 
     # Watching
 
-    async def _load(self, run_id: str) -> Known | None:
+    async def _load(self, run_id: str) -> KnownRun | None:
         """Find a run again by its record."""
         content = await self._files.read_record(run_id)
         return None if content is None else self._take_up(run_id, content)
 
-    def _take_up(self, run_id: str, content: bytes) -> Known | None:
+    def _take_up(self, run_id: str, content: bytes) -> KnownRun | None:
         record = records.load(run_id, content)
         if record.final is not None:
             self._over[run_id] = record
             return None
-        self._active[run_id] = Known(record)
+        self._active[run_id] = KnownRun(record)
         return self._active[run_id]
 
-    async def _digest(self, picture: Picture) -> None:
+    async def _digest(self, picture: JobSnapshot) -> None:
         """Compare what is known with a picture; settle what ended; tell what changed. One at a time."""
         async with self._digesting:
             await self._digest_one(picture)
 
-    async def _digest_one(self, picture: Picture) -> None:
-        changed, ended, absent = set[str](), list[Known](), list[Known]()
+    async def _digest_one(self, picture: JobSnapshot) -> None:
+        changed, ended, absent = set[str](), list[KnownRun](), list[KnownRun]()
         covered = [known for known in self._active.values() if picture.covers(known.record.job)]
         for known in covered:
             try:
@@ -373,7 +376,7 @@ class SlurmEngine:
             self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
         return changed - self._untold
 
-    async def _compare(self, known: Known, job: SlurmJob) -> bool:
+    async def _compare(self, known: KnownRun, job: SlurmJob) -> bool:
         """Take over what a picture shows of a run; whether that is news."""
         known.missing = 0
         news = known.take(job, datetime.now(UTC))
@@ -383,7 +386,7 @@ class SlurmEngine:
             await self._settler.units(known)
         return news
 
-    def _pick(self, known: Known, picture: Picture) -> SlurmJob | None:
+    def _pick(self, known: KnownRun, picture: JobSnapshot) -> SlurmJob | None:
         """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
         found = [job for job in picture.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
         if not found:
@@ -394,7 +397,11 @@ class SlurmEngine:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
 
-    def _corrected(self, record: Record) -> None:
+    def _tell_over(self, run_id: str) -> None:
+        self._move_over()
+        self._tell({run_id})
+
+    def _corrected(self, record: RunRecord) -> None:
         self._over[record.run_id] = record
         self._tell({record.run_id})
 
@@ -413,7 +420,7 @@ class SlurmEngine:
         record = await self._ended(run_id)
         return record.final if record else None
 
-    async def _ended(self, run_id: str) -> Record | None:
+    async def _ended(self, run_id: str) -> RunRecord | None:
         """The record of a run that is over."""
         if (known := self._active.get(run_id)) and known.record.final is not None:
             self._move_over()
@@ -440,20 +447,27 @@ class SlurmEngine:
                 known = await self._bar(run_id)
             if known is None:
                 return
-        if not known.record.cancelled:
-            known.record = replace(known.record, cancelled=True)
-            await self._files.write_record(run_id, records.dump(known.record))
+        if not known.record.cancelled and not await self._note_cancelled(known):
+            self._tell_over(run_id)
+            return
         if known.record.job is None:
             await self._files.bar(run_id, known.record.user)
             await self._search(known)
         if known.record.job is None:
             final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
             await self._settler.finish(known, final)
-            self._move_over()
-            self._tell({run_id})
+            self._tell_over(run_id)
             return
         await step_async(self._controller.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
+
+    async def _note_cancelled(self, known: KnownRun) -> bool:
+        known.record = replace(known.record, cancelled=True)
+        try:
+            return await self._settler.note(known)
+        except BaseException:
+            known.record = replace(known.record, cancelled=False)  # the next one to ask writes it down
+            raise
 
     async def hold(self, run_id: str) -> None:
         """Have Slurm hold a run that waits."""
@@ -472,21 +486,21 @@ class SlurmEngine:
         if known.job.meaning.state is not RunState.QUEUED:
             return
         # Noted first when holding and last when releasing: what may be held is known to be ours.
-        if held:
-            await self._note_held(known, True)
+        if held and not await self._note_held(known, True):
+            return
         await step_async(self._controller.hold, known.record.job, known.record.user, held)
         if not held:
             await self._note_held(known, False)
         self._watcher.nudge()
 
-    async def _note_held(self, known: Known, held: bool) -> None:
+    async def _note_held(self, known: KnownRun, held: bool) -> bool:
         known.record = replace(known.record, held=held)
-        await self._files.write_record(known.run_id, records.dump(known.record))
+        return await self._settler.note(known)
 
-    async def _bar(self, run_id: str) -> Known | None:
+    async def _bar(self, run_id: str) -> KnownRun | None:
         """Make the record of a run that must never begin; the run itself if somebody was about to submit it."""
         final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
-        record = Record(run_id, final=final, cancelled=True)
+        record = RunRecord(run_id, final=final, cancelled=True)
         if await self._files.create_record(run_id, records.dump(record)):
             await self._files.finish_record(run_id, records.dump(record))
             self._over[run_id] = record
@@ -563,7 +577,7 @@ class SlurmEngine:
     async def _log(self, run_id: str, stream: Stream) -> LogFile:
         return LogFile(run_id, (await self._known(run_id)).user, stream.value)
 
-    async def _known(self, run_id: str) -> Record:
+    async def _known(self, run_id: str) -> RunRecord:
         if known := self._active.get(run_id):
             return known.record
         if run_id not in self._over and submissions.RUN_ID.fullmatch(run_id):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from isthmus.engines.slurm.files.base import RunFiles
+from isthmus.engines.slurm.files.remote import RemoteFiles
+from isthmus.engines.slurm.files.shared import SharedFiles
+from isthmus.engines.slurm.transports.base import Budget, SlurmTransport
+from isthmus.engines.slurm.transports.command_line import CommandLine, LocalRunner
+from isthmus.engines.slurm.transports.rest import Rest
+from isthmus.engines.slurm.transports.routing import BestWays
+from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import Misconfigured
 
-from .command_line import CommandLine, LocalRunner
-from .controllers import Budget, Controller
 from .driver import SlurmEngine
-from .files import RunFiles
-from .remote_files import RemoteFiles
-from .rest import Rest
 from .settings import SlurmSettings
-from .shared_files import SharedFiles
-from .ssh import SshConnections
-from .ways import BestWays
 
 
 def make_engine(settings: SlurmSettings) -> SlurmEngine:
@@ -24,12 +24,12 @@ def make_engine(settings: SlurmSettings) -> SlurmEngine:
     return SlurmEngine(settings, _controller(settings, ssh, budget), files, budget)
 
 
-def _controller(settings: SlurmSettings, ssh: SshConnections | None, budget: Budget) -> Controller:
+def _controller(settings: SlurmSettings, ssh: SshConnections | None, budget: Budget) -> SlurmTransport:
     if settings.transport == "REST" and settings.rest is None:
         raise Misconfigured("Transport REST needs the section rest.")
     if settings.transport == "SSH" and ssh is None:
         raise Misconfigured("Transport SSH needs the section ssh.")
-    ways: dict[str, Controller] = {}
+    ways: dict[str, SlurmTransport] = {}
     if settings.rest is not None and settings.transport in ("Auto", "REST"):
         ways["REST"] = Rest(settings.rest, settings.command_seconds, budget)
     if ssh is not None and settings.transport in ("Auto", "SSH"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import Stream
+from isthmus.engines.slurm.batch import submissions
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import LogFile, RunFiles
+from isthmus.engines.slurm.files.logs import LogReaders
 from isthmus.errors import NotFound
 from isthmus.metrics import count_task_failure
-
-from . import records, submissions
-from .files import LogFile, RunFiles
-from .logs import Logs
 
 MOST_USERS = 10_000
 """Runs of which it is remembered to whom they belong; that never changes."""
@@ -21,7 +21,7 @@ class SlurmReader:
     def __init__(self, files: RunFiles, log_seconds: float) -> None:
         self._files = files
         self._tasks = SupervisedTasks(failed=count_task_failure)
-        self._logs = Logs(files, log_seconds, self._tasks)
+        self._logs = LogReaders(files, log_seconds, self._tasks)
         self._users: dict[str, str] = {}
 
     async def open(self) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from isthmus.engines.base import Run
+from isthmus.engines.slurm.batch.submissions import USER
 from isthmus.errors import EngineRefused
-
-from .submissions import USER
 
 Transport = Literal["Auto", "Command", "SSH", "REST"]
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"

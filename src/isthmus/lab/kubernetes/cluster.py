@@ -18,18 +18,18 @@ from isthmus.lab import numbers, processes
 from isthmus.lab.layout import LabStatus
 
 from . import images, kernel, manifests, operator_image, packages
-from .asking import Asker
 from .binaries import ensure
-from .control_plane import DAEMONS, ControlPlane
-from .layout import BOARD, Place
-from .nodes import LabNode
+from .control_plane import DAEMONS, LabControlPlane
+from .lab_client import LabClient
+from .layout import BOARD, KubernetesLabPlace
+from .nodes import KubernetesLabNode
 
 
 class KubernetesLab:
     """A Kubernetes cluster in a folder."""
 
     def __init__(self, folder: Path, binaries: Path | None = None) -> None:
-        self.place = Place.of(folder)
+        self.place = KubernetesLabPlace.of(folder)
         self._given = binaries
 
     @property
@@ -38,14 +38,14 @@ class KubernetesLab:
         return Path((self.place.root / "binaries").read_text())
 
     @property
-    def control(self) -> ControlPlane:
+    def control(self) -> LabControlPlane:
         """Its servers."""
-        return ControlPlane(self.place, self.binaries)
+        return LabControlPlane(self.place, self.binaries)
 
     @property
-    def asker(self) -> Asker:
+    def asker(self) -> LabClient:
         """Calls its API server."""
-        return Asker(self.control.url, self.place.keys)
+        return LabClient(self.control.url, self.place.keys)
 
     def up(self, nodes: int = 1) -> None:
         """Set it up if it is new, start what does not run, and see to it that nodes 1 to `nodes` are usable."""
@@ -109,9 +109,9 @@ class KubernetesLab:
 
     # Nodes
 
-    def node(self, index: int) -> LabNode:
+    def node(self, index: int) -> KubernetesLabNode:
         """A node by its number, from 1."""
-        return LabNode(self.place, self.control, self.binaries, index)
+        return KubernetesLabNode(self.place, self.control, self.binaries, index)
 
     def start_node(self, index: int) -> None:
         """Start a node and wait until pods can run there."""
@@ -187,10 +187,10 @@ class KubernetesLab:
         place = self.place
         if not place.exists:
             return
-        control = ControlPlane(place, place.root)
+        control = LabControlPlane(place, place.root)
         for folder in sorted(place.root.glob("nodes/*")):
             index = int(folder.name.rpartition("n")[2])
-            LabNode(place, control, place.root, index).clean()
+            KubernetesLabNode(place, control, place.root, index).clean()
         control.stop()
         processes.kill_all(lambda: processes.all_of(place))
         if numbers.has_link(place):
@@ -201,7 +201,7 @@ class KubernetesLab:
             shutil.rmtree(place.root)
             with machine_lock():
                 numbers.let_go(place)
-            self.place = Place(place.root)
+            self.place = KubernetesLabPlace(place.root)
 
     def status(self) -> LabStatus:
         """What runs."""
@@ -221,4 +221,4 @@ def machine_lock() -> AbstractContextManager[None]:
 
 def free_number(root: Path) -> int:
     """A number whose links and ports nobody uses."""
-    return numbers.free_number(root, lambda number: Place(root, number))
+    return numbers.free_number(root, lambda number: KubernetesLabPlace(root, number))

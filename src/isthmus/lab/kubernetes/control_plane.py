@@ -1,6 +1,6 @@
 """etcd, the API server, the controllers and the scheduler, each started if it does not run. Needs no root by itself.
 
-The API server alone (with etcd) is what tests of stores want: `ControlPlane(place, binaries, address="127.0.0.1")`,
+The API server alone (with etcd) is what tests of stores want: `LabControlPlane(place, binaries, address="127.0.0.1")`,
 then `start_api()`. Data is not flushed to disk: a lab that loses power is made anew.
 """
 
@@ -19,7 +19,7 @@ from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
 from .certificates import Authority
-from .layout import SERVICES, Place
+from .layout import SERVICES, KubernetesLabPlace
 from .manifests import API_SERVICE
 
 PATIENCE = 120.0
@@ -28,10 +28,10 @@ STOP_SECONDS = 3.0
 DAEMONS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
-class ControlPlane:
+class LabControlPlane:
     """The servers of one lab."""
 
-    def __init__(self, place: Place, binaries: Path, address: str | None = None) -> None:
+    def __init__(self, place: KubernetesLabPlace, binaries: Path, address: str | None = None) -> None:
         self.place, self._binaries = place, binaries
         self.address = address or place.address(1)
         for name in ("run", "log", "keys"):

@@ -18,7 +18,7 @@ SOCKET = "/run/containerd.sock"
 
 
 @dataclass(frozen=True, slots=True)
-class Place(LabPlace):
+class KubernetesLabPlace(LabPlace):
     """A Kubernetes lab. Ports: 0 etcd, 1 etcd's peers, 2 the API server, 3 the controllers, 4 the scheduler."""
 
     interface = "isk"

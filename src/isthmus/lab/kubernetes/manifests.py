@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .layout import PAUSE, SOCKET, Place
+from .layout import PAUSE, SOCKET, KubernetesLabPlace
 
 NAMESPACE = "isthmus"
 USER = "isthmus"
@@ -66,7 +66,7 @@ def volume(folder: Path) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "isthmus-lab"}, "spec": spec}
 
 
-def kubelet_yaml(place: Place, folder: Path, cgroup: str) -> dict[str, Any]:
+def kubelet_yaml(place: KubernetesLabPlace, folder: Path, cgroup: str) -> dict[str, Any]:
     """One kubelet: cgroups of its own, quick to tell what happens, and content with little room."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

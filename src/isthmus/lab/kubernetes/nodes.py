@@ -20,9 +20,9 @@ from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
 from . import manifests
-from .control_plane import ControlPlane, last_lines, version
+from .control_plane import LabControlPlane, last_lines, version
 from .kernel import KUBELET
-from .layout import SOCKET, Place
+from .layout import SOCKET, KubernetesLabPlace
 
 CGROUPS = Path("/sys/fs/cgroup")
 # The holder keeps the mount namespace until containerd and the kubelet are in it.
@@ -32,10 +32,10 @@ mount --bind "$1/run" /run && mount --bind "$1/log" /var/log && mount --bind "$1
 """
 
 
-class LabNode:
+class KubernetesLabNode:
     """A node of a lab."""
 
-    def __init__(self, place: Place, control: ControlPlane, binaries: Path, index: int) -> None:
+    def __init__(self, place: KubernetesLabPlace, control: LabControlPlane, binaries: Path, index: int) -> None:
         self.name, self.index = place.node_name(index), index
         self._place, self._control, self._binaries = place, control, binaries
         self.folder = place.node(self.name)
@@ -196,7 +196,7 @@ class LabNode:
 class _NodeMark:
     """The processes that were started for one node."""
 
-    def __init__(self, place: Place, node: str) -> None:
+    def __init__(self, place: KubernetesLabPlace, node: str) -> None:
         self._place, self.root, self.path = place, place.node(node), place.path
         self.mark, self.variables = ("ISTHMUS_LAB_NODE", node), place.variables
 

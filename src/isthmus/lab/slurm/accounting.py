@@ -9,7 +9,7 @@ from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
 from .config import slurmdbd_conf
-from .layout import Place
+from .layout import SlurmLabPlace
 
 _SQL = (
     "create database if not exists slurm; create user if not exists slurm@'127.0.0.1' identified by 'slurm'; "
@@ -17,7 +17,7 @@ _SQL = (
 )
 
 
-def start(place: Place) -> None:
+def start(place: SlurmLabPlace) -> None:
     """Start both, and wait until accounts can be kept."""
     if processes.pid_of(place, "mariadb") is None:
         _start_database(place)
@@ -31,13 +31,13 @@ def start(place: Place) -> None:
         raise Misconfigured(f"slurmdbd does not answer; see {place.log('slurmdbd')}.")
 
 
-def stop(place: Place) -> None:
+def stop(place: SlurmLabPlace) -> None:
     """Stop both, the books first."""
     processes.stop(place, "slurmdbd", 60)
     processes.stop(place, "mariadb", 60)
 
 
-def _start_database(place: Place) -> None:
+def _start_database(place: SlurmLabPlace) -> None:
     data = place.root / "database"
     if not (data / "mysql").is_dir():
         processes.call(
@@ -58,5 +58,5 @@ def _start_database(place: Place) -> None:
     processes.call(place, *query, _SQL)
 
 
-def _answers(place: Place, *words: str) -> bool:
+def _answers(place: SlurmLabPlace, *words: str) -> bool:
     return processes.call(place, *words, check=False).returncode == 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
-from .layout import LabSettings, Place
-from .nodes import LabNode, write_whole
+from .layout import LabSettings, SlurmLabPlace
+from .nodes import SlurmLabNode, write_whole
 
 NAME = "slurmctld-backup"
 
@@ -18,9 +18,9 @@ NAME = "slurmctld-backup"
 class Backup:
     """The backup controller of a lab."""
 
-    def __init__(self, place: Place, settings: LabSettings) -> None:
+    def __init__(self, place: SlurmLabPlace, settings: LabSettings) -> None:
         self._place, self._settings = place, settings
-        self._machine = LabNode(place, settings, f"lab{place.number}backup")
+        self._machine = SlurmLabNode(place, settings, f"lab{place.number}backup")
 
     @property
     def host(self) -> str:

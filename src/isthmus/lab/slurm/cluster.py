@@ -22,8 +22,8 @@ from isthmus.lab.layout import LabStatus
 from . import accounting, config, packages, releases
 from .backup import NAME as BACKUP
 from .backup import Backup
-from .layout import LabSettings, NodeSpec, Place
-from .nodes import LabNode, write_whole
+from .layout import LabSettings, NodeSpec, SlurmLabPlace
+from .nodes import SlurmLabNode, write_whole
 
 _FOLDERS = ("munge", "state", "spool", "log", "run", "nodes", "dev", "shared")
 _LOCK = "isthmus-lab"
@@ -37,7 +37,7 @@ class SlurmLab:
     """A Slurm cluster in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = Place.of(folder)
+        self.place = SlurmLabPlace.of(folder)
 
     @property
     def settings(self) -> LabSettings:
@@ -74,9 +74,9 @@ class SlurmLab:
 
     # Nodes
 
-    def node(self, name: str) -> LabNode:
+    def node(self, name: str) -> SlurmLabNode:
         """A node by its name."""
-        return LabNode(self.place, self.settings, name)
+        return SlurmLabNode(self.place, self.settings, name)
 
     def add(self, spec: NodeSpec) -> None:
         """Start a node and wait until jobs can run there."""
@@ -233,7 +233,7 @@ class SlurmLab:
             os.write(descriptor, secrets.token_bytes(size))
             os.close(descriptor)
         with numbers.machine_lock(_LOCK):
-            number = numbers.free_number(root, lambda number: Place(root, number))
+            number = numbers.free_number(root, lambda number: SlurmLabPlace(root, number))
             self.place = replace(self.place, number=number)
             self._make_bridge()
         self.place.save(_able(settings))
@@ -281,7 +281,7 @@ class SlurmLab:
             shutil.rmtree(place.root)
             with numbers.machine_lock(_LOCK):
                 numbers.let_go(place)
-            self.place = Place(place.root)
+            self.place = SlurmLabPlace(place.root)
 
     def status(self) -> LabStatus:
         """What runs."""

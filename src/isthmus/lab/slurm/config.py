@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .layout import LabSettings, NodeSpec, Place
+from .layout import LabSettings, NodeSpec, SlurmLabPlace
 from .releases import plugins
 
 
-def slurm_conf(place: Place, settings: LabSettings, host: str, backup: str | None = None) -> str:
+def slurm_conf(place: SlurmLabPlace, settings: LabSettings, host: str, backup: str | None = None) -> str:
     """slurm.conf; `backup` is the second controller, with its address."""
     lines: dict[str, str] = {
         "ClusterName": f"lab{place.number}",
@@ -64,7 +64,7 @@ PartitionName=gpus Nodes=gpus State=UP
 """
 
 
-def _plugins(place: Place, settings: LabSettings) -> dict[str, str]:
+def _plugins(place: SlurmLabPlace, settings: LabSettings) -> dict[str, str]:
     return {"PluginDir": str(plugins(place.programs))} if settings.release else {}
 
 
@@ -80,7 +80,7 @@ def _gathering(settings: LabSettings) -> dict[str, str]:
     }
 
 
-def _accounting(place: Place, settings: LabSettings) -> dict[str, str]:
+def _accounting(place: SlurmLabPlace, settings: LabSettings) -> dict[str, str]:
     if not settings.accounting:
         return {"AccountingStorageType": "accounting_storage/none"}
     return {
@@ -99,7 +99,7 @@ def cgroup_conf() -> str:
     return "CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainRAMSpace=yes\n"
 
 
-def slurmdbd_conf(place: Place, settings: LabSettings) -> str:
+def slurmdbd_conf(place: SlurmLabPlace, settings: LabSettings) -> str:
     """slurmdbd.conf."""
     lines: Mapping[str, object] = {
         "DbdHost": "localhost",

@@ -54,7 +54,7 @@ class NodeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Place(LabPlace):
+class SlurmLabPlace(LabPlace):
     """A Slurm lab. Ports: 0 slurmctld, 1 slurmdbd, 2 MariaDB, 3 slurmrestd; the rest are free for tests."""
 
     interface = "isl"

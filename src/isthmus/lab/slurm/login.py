@@ -11,7 +11,7 @@ from pathlib import Path
 from isthmus.errors import Misconfigured
 from isthmus.lab import processes
 
-from .layout import Place
+from .layout import SlurmLabPlace
 
 _NAME = "sshd"
 
@@ -19,7 +19,7 @@ _NAME = "sshd"
 class LoginNode:
     """sshd for some accounts of this machine; each with a key in `folder/<account>`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SlurmLabPlace) -> None:
         self._place = place
         self.folder = place.root / "ssh"
         self.port = place.port(4)

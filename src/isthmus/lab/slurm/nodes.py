@@ -12,7 +12,7 @@ from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab import processes
 
 from .config import gres_conf, gres_units
-from .layout import LabSettings, NodeSpec, Place
+from .layout import LabSettings, NodeSpec, SlurmLabPlace
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -25,10 +25,10 @@ mount --make-rprivate / && mount -t tmpfs -o mode=755 none /mnt && for s in /sys
 """
 
 
-class LabNode:
+class SlurmLabNode:
     """A node of a lab."""
 
-    def __init__(self, place: Place, settings: LabSettings, name: str) -> None:
+    def __init__(self, place: SlurmLabPlace, settings: LabSettings, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise Invalid(f"{name!r} is not a node's name: use a-z, 0-9 and -, and begin with a letter.")
         self.name = name

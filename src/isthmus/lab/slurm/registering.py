@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .layout import Place
+from .layout import SlurmLabPlace
 
 API_VERSION = "isthmus.dev/v1"
 ACCOUNT = "nobody"
 """Under whom jobs run in a lab: an account that every machine has and that owns nothing."""
 
 
-def manifests(place: Place, name: str) -> list[dict[str, Any]]:
+def manifests(place: SlurmLabPlace, name: str) -> list[dict[str, Any]]:
     """What to apply, the classes first."""
     return [
         _device("akida", "BrainChip", "neuromorphic", "board:akida", busy=1.0),

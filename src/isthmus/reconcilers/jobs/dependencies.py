@@ -14,7 +14,7 @@ from isthmus.resources.states import JobPhase
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class DependencyOutlook:
     """How it stands: all hold; one waits; or one can never hold any more."""
 
     resolved: list[ResolvedDependency]
@@ -31,7 +31,7 @@ class Other:
     started: bool
 
 
-def outlook(job: Job, find: Callable[[str], Other | None]) -> Outlook:
+def outlook(job: Job, find: Callable[[str], Other | None]) -> DependencyOutlook:
     """How a job's dependencies stand. `find` gives the job that bears a name now."""
     known = {resolved.job: resolved for resolved in job.status.dependencies or ()}
     resolved: list[ResolvedDependency] = []
@@ -53,7 +53,7 @@ def outlook(job: Job, find: Callable[[str], Other | None]) -> Outlook:
                 hopeless = hopeless or f"job {dependency.job} ended as {other.phase}, so it never {_wanted(dependency)}"
             elif not holds:
                 waits_for = waits_for or f"waits until job {dependency.job} {_wanted(dependency)}"
-    return Outlook(resolved, waits_for, hopeless)
+    return DependencyOutlook(resolved, waits_for, hopeless)
 
 
 def circle(name: str, awaits: Callable[[str], list[str]], *, limit: int = 1000) -> list[str] | None:

@@ -4,6 +4,10 @@ The order of steps is what makes a crash harmless. A site is written down (`Plac
 the engine is asked; the engine looks for the run before it starts one; outputs are kept before the end is
 written; the working folder is freed after. Whoever comes back after a crash repeats the last step and finds it
 done.
+
+Decisions are made by what the informer shows, which may be older than the store. A write is then refused by its
+version. A submission is not: an engine that lost a run which was seen to run would start it again. So a run is only
+submitted when the store is known to have nothing later (`_check_current`).
 """
 
 from __future__ import annotations
@@ -264,6 +268,7 @@ class JobReconciler:
             )
             engine.check(run)
             files = await self._inputs.files(job, parent)
+            await self._check_current(record)
             self._leadership.check()
             reach("submit:before")
             if files is None:
@@ -283,6 +288,22 @@ class JobReconciler:
             await self._end(record, job, lifecycle.gave_up(job, JobPhase.FAILED, "FilesMissing", message, self._now()))
             return DONE
         return await self._seen(self._jobs.get(record.key) or record, job, engine, seen)
+
+    async def _check_current(self, record: Record) -> None:
+        """Drop a decision about a job that has changed: raises Conflict.
+
+        The store is not asked about a version that we wrote ourselves, with which most runs are submitted. It is after
+        a write whose answer was lost, and about what others wrote: users, and whoever led before.
+        """
+        if self._jobs.is_own(record):
+            return
+        try:
+            current = await self._store.get(record.key)
+        except NotFound as error:
+            raise Conflict(error.message) from None
+        self._jobs.learn(current)
+        if current.version != record.version:
+            raise Conflict(f"{record.key} has changed since it was looked at")
 
     async def _tell(self, job: Job, message: str) -> None:
         record = self._jobs.get(Key(JOB.name, job.namespace, job.name))
@@ -346,7 +367,6 @@ class JobReconciler:
         status = lifecycle.ended(job, seen, outputs, self._now(), reported, checkpoint=checkpoint)
         await self._end(record, job, status)
         self._profiles.learn(job, status)
-        reach("finish:written")
         self._leadership.check()
         await engine.tidy(job.run_id)
 

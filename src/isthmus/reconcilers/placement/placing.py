@@ -144,13 +144,11 @@ class Placer:
         status = lifecycle.placed(job, assignment.site, self._now(), why=assignment.why)
         if start := self._decided.starts.get(assignment.uid):
             status.chosen, status.plan = start.chosen, start.plan
-        reach("place:before")
         try:
             await self._writer.status(record, status, finalizers=finalizers)
         except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will tell
             self._wake.set()
             return
-        reach("place:after")
         told = f": {assignment.why}" if assignment.why else ""
         self._recorder.say(job, "Placed", f"placed at {assignment.site}{told}")
 

@@ -46,7 +46,7 @@ MakeExposure = Callable[[Site, ExposedIn, Callable[[], None]], NodeExposure]
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenExposure:
     where: ExposedIn
     heartbeat: str
     exposure: NodeExposure
@@ -69,7 +69,7 @@ class ExposureReconciler:
         self._sites, self._classes, self._recorder, self._now = sites, classes, recorder, now
         self._make, self._leadership = make_exposure, leadership
         self._writer = Writer(store, leadership, sites)
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenExposure] = {}
 
     async def reconcile(self, key: Key) -> Result:
         """One look at one site."""
@@ -132,7 +132,7 @@ class ExposureReconciler:
             return known.exposure
         await self._close(site.name)
         exposure = self._make(site, where, self._leadership.check)
-        self._open[site.name] = _Open(where, heartbeat, exposure)
+        self._open[site.name] = _OpenExposure(where, heartbeat, exposure)
         return exposure
 
     async def _remove(self, site: Site, where: ExposedIn) -> None:

@@ -51,7 +51,7 @@ MakeEngine = Callable[[Site], Awaitable[Engine]]
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenEngine:
     spec: SiteSpec
     pump: Supervised
 
@@ -81,7 +81,7 @@ class SiteReconciler:
         self._make_engine, self._recorder, self._now = make_engine, recorder, now
         self._look, self._opened = look, opened
         self._writer = Writer(store, leadership, sites)
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenEngine] = {}
         self._tried: set[str] = set()
         self._progress = asyncio.Event()
 
@@ -157,7 +157,7 @@ class SiteReconciler:
             changed=lambda: self._again(key), about={"site": site.name},
         )  # fmt: skip
         pump.start()
-        self._open[site.name] = _Open(site.spec, pump)
+        self._open[site.name] = _OpenEngine(site.spec, pump)
         self._opened()
         return engine
 

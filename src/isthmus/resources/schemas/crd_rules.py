@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SchemaRule:
     """One check of a model's own code, said to an API server."""
 
     path: str
@@ -38,80 +38,80 @@ _NOT_ROOT: Schema = {"not": {"enum": ["root", "0"]}}
 _CEL_NOT_ROOT = "!(self in ['root', '0'])"
 
 
-def job_rules(spec: str) -> tuple[Rule, ...]:
+def job_rules(spec: str) -> tuple[SchemaRule, ...]:
     """What is checked of a job's spec, wherever one stands."""
     return (
-        Rule(
+        SchemaRule(
             spec,
             {"oneOf": [{"required": ["command"]}, {"required": ["script"]}]},
             "has(self.command) != has(self.script)",
             "give exactly one of command (a list of words) and script (a text)",
         ),
-        Rule(
+        SchemaRule(
             spec,
             cel="!has(self.command) || !has(self.args) || size(self.args) == 0",
             message="args belong to a script; append them to command",
         ),
-        Rule(
+        SchemaRule(
             spec,
             cel="!has(self.resources) || !has(self.resources.anyOf) || size(self.resources.anyOf) == 0"
             " || has(self.deadline)",
             message="resources.anyOf needs a deadline: without one there is nothing to choose by",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.command",
             {"minItems": 1},
             "size(self) > 0 && self[0] != ''",
             "must name a program",
         ),
-        *(Rule(f"{spec}.{words}", {"maxItems": 10_000}) for words in ("command", "args")),
-        Rule(f"{spec}.script", {"pattern": r"\S"}, r"self.matches('\\S')", "is empty"),
-        Rule(
+        *(SchemaRule(f"{spec}.{words}", {"maxItems": 10_000}) for words in ("command", "args")),
+        SchemaRule(f"{spec}.script", {"pattern": r"\S"}, r"self.matches('\\S')", "is empty"),
+        SchemaRule(
             f"{spec}.outputs[]",
             {"minLength": 1, "not": {"pattern": rf"^/|{_DOTS}"}},
             f"self != '' && !self.startsWith('/') && !self.matches({_CEL_DOTS})",
             "must be a pattern below the job's own folder, such as out/*.csv",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.env[].name",
             {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
             "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')",
             "must consist of letters, digits and _ and not begin with a digit",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.env[].name",
             {"not": {"pattern": "^ISTHMUS_"}},
             "!self.startsWith('ISTHMUS_')",
             "names that begin with ISTHMUS_ are set by the platform; choose another",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.array.indices",
             {"pattern": r"^ *[0-9]+(-[0-9]+(:[0-9]+)?)?( *, *[0-9]+(-[0-9]+(:[0-9]+)?)?)* *$"},
             "self.matches('^ *[0-9]+(-[0-9]+(:[0-9]+)?)?( *, *[0-9]+(-[0-9]+(:[0-9]+)?)?)* *$')",
             "is not an index or a range; write 0-99, 1,3,5 or 0-100:10",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.resources.devices",
             cel=_ONCE.format("one.class == other.class"),
             message="names a class twice; add the counts up",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.resources.anyOf",
             cel=_ONCE.format("one.class == other.class"),
             message="names a class twice; put its counts into one list",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.resources",
             cel="!has(self.devices) || !has(self.anyOf)"
             " || !self.devices.exists(one, self.anyOf.exists(other, one.class == other.class))",
             message="in devices and in anyOf; choose one of them",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.dependencies[].outputsInto",
             cel=r"self == '.' || (self.matches('^[^/]+(/[^/]+)*/?$') && !self.matches('(^|/)\\.\\.?(/|$)'))",
             message="must be a folder below the job's own, such as data, or . for the job's own folder",
         ),
-        Rule(
+        SchemaRule(
             f"{spec}.dependencies[]",
             cel="!has(self.outputsInto) || !has(self.condition) || self.condition != 'Started'",
             message="outputs are there when the other job has ended: choose Succeeded, Failed or Finished",
@@ -120,13 +120,13 @@ def job_rules(spec: str) -> tuple[Rule, ...]:
 
 
 SITE_RULES = (
-    Rule(
+    SchemaRule(
         "spec",
         {"anyOf": [{"properties": {"driver": {"not": {"enum": ["slurm"]}}}}, {"required": ["slurm"]}]},
         "self.driver != 'slurm' || has(self.slurm)",
         "driver slurm needs the section slurm, with at least a folder",
     ),
-    Rule(
+    SchemaRule(
         "spec",
         {
             "anyOf": [
@@ -137,35 +137,35 @@ SITE_RULES = (
         "!self.exposeNodes || self.driver == 'slurm'",
         "exposeNodes shows the nodes of a Slurm site; remove it, or set driver to slurm",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm",
         cel="self.transport != 'SSH' || has(self.ssh)",
         message="transport SSH needs the section ssh with host, user, keyFile and knownHostsFile",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm",
         cel="self.transport != 'REST' || has(self.rest)",
         message="transport REST needs the section rest with url and keyFile or tokenFile",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm.accounts[].user",
         _NOT_ROOT,
         _CEL_NOT_ROOT,
         "jobs never run as root; name the person's own account",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm.accounts[].user",
         {"pattern": "^[a-z0_{][a-z0-9_.{}-]{0,63}$"},  # a lone 0 is root, of which the other rule speaks
         "self == '0' || self.matches('^[a-z_{][a-z0-9_.{}-]{0,63}$')",
         "must be the name of an account, or contain {member} or {tenant}",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm.accounts[].member",
         {"pattern": r"^[^*]*\*?[^*]*$"},
         "self.matches('^[^*]*[*]?[^*]*$')",
         "may contain one * only",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm.accounts[]",
         {
             "anyOf": [
@@ -179,20 +179,20 @@ SITE_RULES = (
         "gives several people one account: name the member, write {member} in user, "
         "or set shared: true if they may change each other's files",
     ),
-    Rule(
+    SchemaRule(
         "spec.slurm.rest.url",
         {"pattern": "^(https?://|unix:/)"},
         "self.matches('^(https?://|unix:/)')",
         "must begin with http://, https:// or unix:/",
     ),
-    Rule(
+    SchemaRule(
         "spec.local.visible[]",
         {"pattern": "^/.", "not": {"pattern": _DOTS}},
         f"self.startsWith('/') && self != '/' && !self.matches({_CEL_DOTS})",
         "must be the whole path of a folder, and not all of the machine",
     ),
-    Rule("spec.devices[].paths[]", _BELOW_DEV, message="must be below /dev"),
-    Rule(
+    SchemaRule("spec.devices[].paths[]", _BELOW_DEV, message="must be below /dev"),
+    SchemaRule(
         "spec.prices.devices{}",
         {"minimum": 0, "maximum": 1_000_000},
         message="must be between 0 and 1000000 per hour",
@@ -200,18 +200,18 @@ SITE_RULES = (
 )
 
 TENANT_RULES = (
-    Rule(
+    SchemaRule(
         "spec.localAccount.user",
         _NOT_ROOT,
         _CEL_NOT_ROOT,
         "jobs never run as root; name another account, or none to get a uid of its own",
     ),
-    Rule(
+    SchemaRule(
         "metadata.name",
         {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"},
         message="cannot be a tenant's name, which is a namespace",
     ),
-    Rule(
+    SchemaRule(
         "metadata.name",
         {"not": {"pattern": "^(isthmus|kube)-"}},
         message="is reserved for the platform; choose another",
@@ -221,103 +221,103 @@ TENANT_RULES = (
 _GRID = "!has(self.search) || self.search.method == 'Grid'"
 EXPERIMENT_RULES = (
     *job_rules("spec.template"),
-    Rule(
+    SchemaRule(
         "spec.template",
         cel="!has(self.array) && !has(self.ttlAfterFinished)",
         message="template.array and template.ttlAfterFinished have no place in an experiment; remove them",
     ),
-    Rule(
+    SchemaRule(
         "spec.template",
         cel="!has(self.intent) || self.intent == 'Run'",
         message="template.intent has no place in an experiment; set spec.intent",
     ),
-    Rule(
+    SchemaRule(
         "spec.parameters",
         cel=_ONCE.format("one.name == other.name"),
         message="parameters: a name is there twice; rename or remove one",
     ),
-    Rule(
+    SchemaRule(
         "spec",
         cel=f"!({_GRID}) || !has(self.parameters) || !self.parameters.exists(one, has(one.range))",
         message="has a range, which a Grid cannot enumerate; give values, or set search.method to Random or TPE",
     ),
-    Rule(
+    SchemaRule(
         "spec",
         cel=f"{_GRID} || (has(self.parameters) && size(self.parameters) > 0)",
         message="search: there is nothing to search; give parameters",
     ),
-    Rule(
+    SchemaRule(
         "spec",
         cel="!has(self.search) || self.search.method != 'TPE' || has(self.objective)",
         message="objective is required for TPE: which value is to be improved, and which way",
     ),
-    Rule(
+    SchemaRule(
         "spec",
         cel="!has(self.stop) || !has(self.stop.target) || has(self.objective)",
         message="stop.target needs an objective: the target of which value?",
     ),
-    Rule("spec.parameters[].range", cel="self.min <= self.max", message="min is above max; exchange them"),
-    Rule(
+    SchemaRule("spec.parameters[].range", cel="self.min <= self.max", message="min is above max; exchange them"),
+    SchemaRule(
         "spec.parameters[].range",
         cel="!self.log || self.min > 0.0",
         message="min must be above 0 where log is set",
     ),
-    Rule(
+    SchemaRule(
         "spec.parameters[].range",
         cel="!self.log || !has(self.step)",
         message="step and log exclude each other; remove one",
     ),
-    Rule(
+    SchemaRule(
         "spec.parameters[].range",
         cel="!self.integer || [self.min, self.max, has(self.step) ? self.step : 1.0].all(n, double(int(n)) == n)",
         message="min, max and step must be whole numbers where integer is set",
     ),
-    Rule(
+    SchemaRule(
         "spec.parameters[]",
         {"oneOf": [{"required": ["values"]}, {"required": ["range"]}]},
         "has(self.values) != has(self.range)",
         "give exactly one of values (a list) and range (min and max)",
     ),
-    Rule(
+    SchemaRule(
         "spec.parameters[].name",
         {"not": {"enum": ["device", "site", "image", "repetition"]}},
         "!(self in ['device', 'site', 'image', 'repetition'])",
         "is set by the matrix; choose another name",
     ),
     *(
-        Rule(
+        SchemaRule(
             f"spec.matrix.{names}",
             cel=_ONCE.format("one == other"),
             message="names one twice; use repetitions to run it more than once",
         )
         for names in ("devices", "sites", "images")
     ),
-    Rule(
+    SchemaRule(
         "spec.search",
         cel="self.method != 'Grid' || !has(self.trials)",
         message="trials is for Random and TPE; a Grid tries every point",
     ),
-    Rule(
+    SchemaRule(
         "spec.search",
         cel="self.method != 'Random' || has(self.trials)",
         message="trials is required where method is Random: how many points to try",
     ),
-    Rule(
+    SchemaRule(
         "spec.search",
         cel="self.method != 'TPE' || has(self.trials)",
         message="trials is required where method is TPE: how many points to try",
     ),
-    Rule(
+    SchemaRule(
         "spec.search",
         cel="!has(self.pruning) || self.method == 'TPE'",
         message="pruning is for the method TPE; remove it or change method",
     ),
-    Rule(
+    SchemaRule(
         "spec.check",
         cel="(has(self.files) && size(self.files) > 0) || (has(self.values) && size(self.values) > 0)",
         message="says nothing to compare; name files, values or both",
     ),
-    Rule(
+    SchemaRule(
         "spec.report.file",
         {"minLength": 1, "not": {"pattern": rf"^/|{_DOTS}"}},
         f"self != '' && !self.startsWith('/') && !self.matches({_CEL_DOTS})",
@@ -326,16 +326,16 @@ EXPERIMENT_RULES = (
 )
 
 DEVICE_CLASS_RULES = (
-    Rule(
+    SchemaRule(
         "spec.meter",
         cel="(self.source == 'Command') == (has(self.command) && size(self.command) > 0)",
         message="source Command needs command, the words of a program; other sources have none",
     ),
-    Rule(
+    SchemaRule(
         "spec.use",
         cel="(self.source == 'Command') == (has(self.command) && size(self.command) > 0)"
         " && (self.source == 'File') == has(self.path)",
         message="source Command needs command, source File needs path; no source has more than its own",
     ),
-    *(Rule(f"spec.local.{paths}[]", _BELOW_DEV, message="must be below /dev") for paths in ("paths", "share")),
+    *(SchemaRule(f"spec.local.{paths}[]", _BELOW_DEV, message="must be below /dev") for paths in ("paths", "share")),
 )

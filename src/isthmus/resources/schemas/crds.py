@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from isthmus.resources.kinds import KINDS, Column, Kind
 from isthmus.resources.paths import ITEMS, VALUES, steps_of
 
-from .crd_rules import Rule
+from .crd_rules import SchemaRule
 from .documents import GROUP_VERSION_KIND, Schema, structural_schema
 
 OLDEST, NEWEST = 20, 36
@@ -101,7 +101,7 @@ def _initial_status(model: type[BaseModel]) -> Any:
     return made.to_json() if made is not None else None
 
 
-def _apply(schema: Schema, rule: Rule, minor: int) -> None:
+def _apply(schema: Schema, rule: SchemaRule, minor: int) -> None:
     place = _at(schema, rule.path)
     if rule.cel and minor >= CEL_SINCE:
         place.setdefault(VALIDATIONS, []).append({"rule": rule.cel, "message": rule.message})

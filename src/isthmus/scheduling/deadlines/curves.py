@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .models import MachineType, Objective, Profile
+from .models import CostObjective, MachineType, RuntimeProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Curve:
 
 
 @lru_cache(maxsize=4096)
-def curve_of(profile: Profile, catalogue: tuple[MachineType, ...], objective: Objective) -> Curve | None:
+def curve_of(profile: RuntimeProfile, catalogue: tuple[MachineType, ...], objective: CostObjective) -> Curve | None:
     """The curve of a profile on a catalogue; None if no machine can host any of its options."""
     options = []
     for device, devices, seconds in profile.key:

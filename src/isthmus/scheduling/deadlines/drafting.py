@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .assigning import Load, cheapest_hosts, settle
 from .curves import Curve, Option, curve_of
-from .models import JobState, Plan, Profile, Snapshot
-from .settling import Load, cheapest_hosts, settle
+from .models import JobState, MachinePlan, RuntimeProfile, Snapshot
 
 
-class Candidate:
+class UnplacedJob:
     """A job to be placed. Its choices: the cheapest that meet the deadline, then the fastest of the others."""
 
     __slots__ = ("curve", "limit", "pressure", "state")
@@ -36,7 +36,7 @@ class Candidate:
         yield from (option for option in self.curve.quickest if option.seconds > self.limit)
 
 
-class Seat(NamedTuple):
+class DraftSeat(NamedTuple):
     """Where a job of a draft sits."""
 
     choice: Option
@@ -56,7 +56,7 @@ class Node:
 class Draft:
     """Seats for jobs, by their number."""
 
-    seats: dict[int, Seat] = field(default_factory=dict)
+    seats: dict[int, DraftSeat] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     idle: int = 0
     """Devices of open nodes that nobody has."""
@@ -71,19 +71,19 @@ class Draft:
         """Give a job its devices."""
         self.nodes[node].used += choice.devices
         self.idle -= choice.devices
-        self.seats[job] = Seat(choice, node)
+        self.seats[job] = DraftSeat(choice, node)
 
     def full(self, limit: int) -> bool:
         """Whether no further job can sit anywhere."""
         return not self.idle and len(self.nodes) >= limit
 
 
-Order = Callable[[Candidate], tuple[float, str]]
+Order = Callable[[UnplacedJob], tuple[float, str]]
 
 
-def candidates(snapshot: Snapshot) -> list[Candidate]:
+def candidates(snapshot: Snapshot) -> list[UnplacedJob]:
     """The jobs of a snapshot that can be placed."""
-    curves: dict[Profile, Curve | None] = {}
+    curves: dict[RuntimeProfile, Curve | None] = {}
     found = []
     for state in snapshot.jobs:
         profile = state.job.profile
@@ -91,23 +91,23 @@ def candidates(snapshot: Snapshot) -> list[Candidate]:
             curves[profile] = curve_of(profile, snapshot.catalogue, snapshot.objective)
         curve = curves[profile]
         if curve is not None:
-            found.append(Candidate(state, curve, snapshot.now))
+            found.append(UnplacedJob(state, curve, snapshot.now))
     return found
 
 
-def by_pressure(candidate: Candidate) -> tuple[float, str]:
+def by_pressure(candidate: UnplacedJob) -> tuple[float, str]:
     """Whose deadline is nearest to being missed at the fastest goes first."""
     return -candidate.pressure, candidate.state.job.name
 
 
-def drafted(order: Order, snapshot: Snapshot) -> tuple[list[Candidate], Draft]:
+def drafted(order: Order, snapshot: Snapshot) -> tuple[list[UnplacedJob], Draft]:
     """The jobs that can be placed, and their seats."""
     jobs = candidates(snapshot)
     ranking = sorted(range(len(jobs)), key=lambda job: order(jobs[job]))
     return jobs, construct(jobs, ranking, largest(snapshot), len(snapshot.machines))
 
 
-def construct(jobs: Sequence[Candidate], order: Sequence[int], sizes: dict[str, int], limit: int) -> Draft:
+def construct(jobs: Sequence[UnplacedJob], order: Sequence[int], sizes: dict[str, int], limit: int) -> Draft:
     """Seat the jobs in order, each with the first of its choices that fits, where it leaves the least room."""
     draft = Draft()
     rooms: dict[str, list[list[int]]] = {device: [[] for _ in range(size + 1)] for device, size in sizes.items()}
@@ -135,7 +135,7 @@ def largest(snapshot: Snapshot) -> dict[str, int]:
     return {device: len(hosts) - 1 for device, hosts in cheapest_hosts(snapshot.catalogue, snapshot.objective).items()}
 
 
-def conclude(snapshot: Snapshot, jobs: Sequence[Candidate], draft: Draft) -> Plan:
+def conclude(snapshot: Snapshot, jobs: Sequence[UnplacedJob], draft: Draft) -> MachinePlan:
     """Shrink the machines, hand out idle devices, and settle."""
     hosts = cheapest_hosts(snapshot.catalogue, snapshot.objective)
     given = {job: place.choice.devices for job, place in draft.seats.items()}
@@ -153,7 +153,7 @@ def conclude(snapshot: Snapshot, jobs: Sequence[Candidate], draft: Draft) -> Pla
     return settle(snapshot, loads)
 
 
-def _hand_out(jobs: Sequence[Candidate], given: dict[int, int], group: list[int], device: str, idle: int) -> None:
+def _hand_out(jobs: Sequence[UnplacedJob], given: dict[int, int], group: list[int], device: str, idle: int) -> None:
     best, most = None, 0.0
     for job in group:
         state = jobs[job].state

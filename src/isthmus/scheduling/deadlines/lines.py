@@ -11,11 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
-from .models import Plan, Snapshot
+from .assigning import Load, settle
+from .models import MachinePlan, Snapshot
 from .packing import Chain, Pack
 from .pricing import Asking, Fit
 from .refining import Board, dissolve, fill
-from .settling import Load, settle
 from .valuing import Market, Values
 
 
@@ -120,7 +120,7 @@ class Line:
             fill(board)
         return board
 
-    def shown(self, board: Board) -> Plan:
+    def shown(self, board: Board) -> MachinePlan:
         """The plan that a board shows."""
         columns, jobs = self.market.columns, self.snapshot.jobs
         loads = [

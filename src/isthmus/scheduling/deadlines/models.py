@@ -34,7 +34,7 @@ class MachineType:
 
 
 @dataclass(frozen=True)
-class Profile:
+class RuntimeProfile:
     """Expected run time of a whole job for each (device type, number of devices) that it may be given."""
 
     seconds: Mapping[tuple[str, int], float]
@@ -59,18 +59,18 @@ class Profile:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Profile) and self.key == other.key)
+        return self is other or (isinstance(other, RuntimeProfile) and self.key == other.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DeadlineJob:
     """Work with a deadline. Each second after it costs `weight`."""
 
     name: str
     submitted: float
     deadline: float
     weight: float
-    profile: Profile
+    profile: RuntimeProfile
     restartable: bool = True
     """May be stopped once it runs, and go on later or elsewhere."""
 
@@ -89,7 +89,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class MachineShare:
     """So many devices of one machine."""
 
     machine: str
@@ -100,9 +100,9 @@ class Placement:
 class JobState:
     """A job that was submitted and has not ended."""
 
-    job: Job
+    job: DeadlineJob
     remaining: float = 1.0
-    placement: Placement | None = None
+    placement: MachineShare | None = None
     ready: float = -inf
     """When it begins to progress: later than now while its machine starts or its state is restored."""
 
@@ -128,7 +128,7 @@ class Overheads:
         return not (self.start or self.restore or self.stop)
 
 
-class Goal(StrEnum):
+class CostGoal(StrEnum):
     """What is saved."""
 
     COST = "cost"
@@ -136,24 +136,24 @@ class Goal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class CostObjective:
     """What a second of a running machine costs; lateness is added to it.
 
     With `energy`, a machine costs the energy it draws, at `per_kwh`, so that it can be weighed against lateness.
     """
 
-    goal: Goal = Goal.COST
+    goal: CostGoal = CostGoal.COST
     per_kwh: float = 0.25
 
     def rate(self, kind: MachineType) -> float:
         """Cost per second of a running machine."""
-        if self.goal is Goal.ENERGY:
+        if self.goal is CostGoal.ENERGY:
             return kind.power * self.per_kwh / 3.6e6
         return kind.price / 3600
 
 
 FREE = Overheads()
-CHEAPEST = Objective()
+CHEAPEST = CostObjective()
 
 
 @dataclass(frozen=True)
@@ -167,17 +167,17 @@ class Snapshot:
     configured: Mapping[str, MachineType] = field(default_factory=dict)
     """The machines that run, and as what."""
     overheads: Overheads = FREE
-    objective: Objective = CHEAPEST
+    objective: CostObjective = CHEAPEST
     gap: float | None = None
     """Expected seconds until the next job arrives, if known."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class MachinePlan:
     """Which machines run as what, and which job gets how many devices of which. Who is not named waits."""
 
     machines: Mapping[str, MachineType] = field(default_factory=dict)
-    placements: Mapping[str, Placement] = field(default_factory=dict)
+    placements: Mapping[str, MachineShare] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Jobs that can never run as things are, and why."""
 
@@ -193,7 +193,7 @@ def sound(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, configured=configured, jobs=jobs)
 
 
-def unplaceable(job: Job, catalogue: Sequence[MachineType]) -> str:
+def unplaceable(job: DeadlineJob, catalogue: Sequence[MachineType]) -> str:
     """Why no machine of the catalogue can ever run the job."""
     wanted = ", ".join(sorted({device for device, _ in job.profile.seconds}))
     there = ", ".join(sorted({kind.device for kind in catalogue})) or "none"

@@ -25,7 +25,7 @@ import numpy as np
 
 from .drafting import Draft, by_pressure, conclude, drafted
 from .lines import Line
-from .models import Plan, Snapshot, sound, unplaceable
+from .models import MachinePlan, Snapshot, sound, unplaceable
 from .pricing import Ceiling
 from .valuing import Floats, Market, Values, crowd, market_of, value
 
@@ -34,7 +34,7 @@ _TINY = 1e-9
 _ROUNDING = 1e-11
 
 
-def optimise(snapshot: Snapshot) -> Plan:
+def optimise(snapshot: Snapshot) -> MachinePlan:
     """The plan that is expected to cost least."""
     market = market_of(snapshot.catalogue, snapshot.objective)
     rejected = {
@@ -44,11 +44,11 @@ def optimise(snapshot: Snapshot) -> Plan:
     }
     snapshot = _placeable(sound(snapshot), market)
     if not snapshot.jobs or not snapshot.machines:
-        return Plan(rejected=rejected)
+        return MachinePlan(rejected=rejected)
     return replace(_Search(snapshot, market).best(), rejected=rejected)
 
 
-def expected_cost(snapshot: Snapshot, plan: Plan) -> float:
+def expected_cost(snapshot: Snapshot, plan: MachinePlan) -> float:
     """What a plan and all that follows it is expected to cost: the measure that `optimise` decides by."""
     market = market_of(snapshot.catalogue, snapshot.objective)
     snapshot = _placeable(sound(snapshot), market)
@@ -63,7 +63,7 @@ def _placeable(snapshot: Snapshot, market: Market) -> Snapshot:
     return snapshot if len(jobs) == len(snapshot.jobs) else replace(snapshot, jobs=jobs)
 
 
-def _worth(snapshot: Snapshot, market: Market, values: Values, plan: Plan) -> tuple[bool, float]:
+def _worth(snapshot: Snapshot, market: Market, values: Values, plan: MachinePlan) -> tuple[bool, float]:
     """Whether anything runs, which comes first; and what all jobs gain, less what the machines cost."""
     total = 0.0
     longest: dict[str, float] = {}
@@ -83,11 +83,11 @@ def _worth(snapshot: Snapshot, market: Market, values: Values, plan: Plan) -> tu
     return bool(longest), total
 
 
-def _as_it_is(snapshot: Snapshot) -> Plan:
+def _as_it_is(snapshot: Snapshot) -> MachinePlan:
     """The plan that changes nothing: it is always possible."""
     placements = {state.job.name: state.placement for state in snapshot.jobs if state.placement}
     machines = {place.machine: snapshot.configured[place.machine] for place in placements.values()}
-    return Plan(machines, placements)
+    return MachinePlan(machines, placements)
 
 
 class _Search:
@@ -99,13 +99,13 @@ class _Search:
         self._crowded = len(snapshot.machines) < self._crowd
         self._values = value(snapshot, market, self._crowded)
         self._ceiling = Ceiling(market, self._values)
-        self._best: Callable[[], Plan] = partial(_as_it_is, snapshot)
+        self._best: Callable[[], MachinePlan] = partial(_as_it_is, snapshot)
         self._worth = (False, -inf)
         self._slight = _ROUNDING * (self._ceiling.free + float(np.abs(self._values.wait).sum()))
         states = snapshot.jobs
         self._bound = {row for row, state in enumerate(states) if state.placement and not state.job.restartable}
 
-    def best(self) -> Plan:
+    def best(self) -> MachinePlan:
         """The best of all that is considered: first that everything stays as it is, which is always possible."""
         self._take(_as_it_is(self._snapshot))
         if self._snapshot.overheads.free:
@@ -144,10 +144,10 @@ class _Search:
                 self._take(plan)
             limit = min(limit, proposer.most) - 1
 
-    def _take(self, plan: Plan) -> None:
+    def _take(self, plan: MachinePlan) -> None:
         self._consider(_worth(self._snapshot, self._market, self._values, plan), lambda: plan)
 
-    def _consider(self, worth: tuple[bool, float], plan: Callable[[], Plan], most: float = inf) -> None:
+    def _consider(self, worth: tuple[bool, float], plan: Callable[[], MachinePlan], most: float = inf) -> None:
         if self._worth < worth and worth[1] <= most + self._slight:
             self._best, self._worth = plan, worth
 
@@ -187,7 +187,7 @@ class _Proposer:
         self.most = 0
         """With so many machines or more, the plans that were made last are the same."""
 
-    def plans(self, limit: int) -> Iterator[Plan]:
+    def plans(self, limit: int) -> Iterator[MachinePlan]:
         """For so many machines, or fewer; without those that were made before."""
         self.most = 0
         content = self._content(0.0)
@@ -200,7 +200,7 @@ class _Proposer:
             for factor in _PRICES:
                 yield from self._keeping(self._content(factor * price), limit)
 
-    def _keeping(self, kept: set[int], limit: int) -> Iterator[Plan]:
+    def _keeping(self, kept: set[int], limit: int) -> Iterator[MachinePlan]:
         line = self._line(kept)
         self.most = max(self.most, line.most)
         loose = limit >= line.most

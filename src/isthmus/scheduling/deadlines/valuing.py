@@ -27,9 +27,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from .assigning import cheapest_hosts
 from .curves import Curve, curve_of
-from .models import JobState, MachineType, Objective, Placement, Profile, Snapshot
-from .settling import cheapest_hosts
+from .models import CostObjective, JobState, MachineShare, MachineType, RuntimeProfile, Snapshot
 
 Floats = NDArray[np.float64]
 Columns = NDArray[np.int64]
@@ -54,7 +54,7 @@ _PUT_OFF = 2.0
 class Market:
     """The options that a catalogue offers, as columns; kept between decisions."""
 
-    def __init__(self, catalogue: tuple[MachineType, ...], objective: Objective) -> None:
+    def __init__(self, catalogue: tuple[MachineType, ...], objective: CostObjective) -> None:
         self.catalogue, self.objective = catalogue, objective
         self.hosts = cheapest_hosts(catalogue, objective)
         self.devices = sorted(self.hosts)
@@ -67,17 +67,17 @@ class Market:
         self.alone: Floats = np.array([self.rates[device][count] for device, count in self.columns])
         self.shares: Floats = np.array([self._share(device, count) for device, count in self.columns])
         self.slots: Floats = np.array([count / self.sizes[device] for device, count in self.columns])
-        self._rows: dict[Profile, Row | None] = {}
-        self._edges: dict[tuple[Profile, float], tuple[tuple[float, ...], tuple[float, ...]]] = {}
+        self._rows: dict[RuntimeProfile, ProfileRow | None] = {}
+        self._edges: dict[tuple[RuntimeProfile, float], tuple[tuple[float, ...], tuple[float, ...]]] = {}
 
-    def row(self, profile: Profile) -> Row | None:
+    def row(self, profile: RuntimeProfile) -> ProfileRow | None:
         """What the market offers for a profile; None if nothing here can run it."""
         if profile not in self._rows:
             curve = curve_of(profile, self.catalogue, self.objective)
             self._rows[profile] = None if curve is None else self._row(curve)
         return self._rows[profile]
 
-    def edges(self, profile: Profile, weight: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def edges(self, profile: RuntimeProfile, weight: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Heights and slopes of the curve."""
         found = self._edges.get((profile, weight))
         if found is None:
@@ -92,7 +92,7 @@ class Market:
         kinds = [kind for kind in self.catalogue if kind.device == device and kind.devices >= count]
         return count * min(self.objective.rate(kind) / kind.devices for kind in kinds)
 
-    def _row(self, curve: Curve) -> Row:
+    def _row(self, curve: Curve) -> ProfileRow:
         seconds = np.full(len(self.columns), np.inf)
         useful = np.zeros(len(self.columns), dtype=bool)
         best: dict[str, float] = {}
@@ -109,11 +109,11 @@ class Market:
         )
         uneven = alike / cheapest.rate - 1 if cheapest.rate > 0 else 0.0
         premium = (_PREMIUM + _UNEVEN * uneven) * cheapest.cost
-        return Row(curve, seconds, useful, curve.hull[0].seconds, cheapest.seconds, premium)
+        return ProfileRow(curve, seconds, useful, curve.hull[0].seconds, cheapest.seconds, premium)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProfileRow:
     """A profile in a market."""
 
     curve: Curve
@@ -133,7 +133,7 @@ class Row:
 
 
 @lru_cache(maxsize=64)
-def market_of(catalogue: tuple[MachineType, ...], objective: Objective) -> Market:
+def market_of(catalogue: tuple[MachineType, ...], objective: CostObjective) -> Market:
     """The market of a catalogue."""
     return Market(catalogue, objective)
 
@@ -203,7 +203,7 @@ def value(snapshot: Snapshot, market: Market, crowded: bool = False) -> Values:
 class _Sums:
     """What is the same for all options of a job."""
 
-    def __init__(self, snapshot: Snapshot, market: Market, rows: list[Row], crowded: bool) -> None:
+    def __init__(self, snapshot: Snapshot, market: Market, rows: list[ProfileRow], crowded: bool) -> None:
         states = snapshot.jobs
         self._remaining = np.array([state.remaining for state in states])[:, None]
         self._left = np.array([state.job.deadline - snapshot.now for state in states])[:, None]
@@ -292,7 +292,7 @@ def _soonest_other(ends: Floats) -> Floats:
     return soonest
 
 
-def _column(snapshot: Snapshot, market: Market, place: Placement | None) -> int:
+def _column(snapshot: Snapshot, market: Market, place: MachineShare | None) -> int:
     return -1 if place is None else market.index[snapshot.configured[place.machine].device, place.devices]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from isthmus.resources.plans import Saving
-from isthmus.scheduling.deadlines.models import Objective
+from isthmus.scheduling.deadlines.models import CostObjective
 from isthmus.scheduling.demands import Room
 
 from .timelines import Timeline
@@ -29,7 +29,7 @@ _STOPS_TRIED = 8
 _STOPS_TOGETHER = 4
 _WORTH = 0.05
 """Stopping others must save at least this share of what being late costs."""
-_PER_KWH = Objective().per_kwh
+_PER_KWH = CostObjective().per_kwh
 _NOW = 1e-3
 
 
@@ -85,7 +85,7 @@ class Bid:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class PlannedStop:
     """A running job that makes room for another, or for itself elsewhere."""
 
     uid: str
@@ -121,7 +121,7 @@ class Outlook:
     """The plan. Who has no seat fits nowhere, or waits behind the most pressing."""
 
     seats: Mapping[str, Seat] = field(default_factory=dict)
-    stops: tuple[Stop, ...] = ()
+    stops: tuple[PlannedStop, ...] = ()
     total: float = 0.0
     crowded: frozenset[str] = frozenset()
 
@@ -168,7 +168,7 @@ class _Draft:
     order: tuple[Task, ...]
     seats: Mapping[str, Seat]
     total: float
-    stops: tuple[Stop, ...] = ()
+    stops: tuple[PlannedStop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ def _stopping(situation: Situation, draft: _Draft, task: Task | None, holders: S
     seats = {uid: seat for uid, seat in tried.seats.items() if all(uid != holder.uid for holder in holders)}
     if task is not None:
         seats[task.uid] = replace(seats[task.uid], stops=True)
-    stops = tuple(Stop(holder.uid, task.uid if task else holder.uid) for holder in holders)
+    stops = tuple(PlannedStop(holder.uid, task.uid if task else holder.uid) for holder in holders)
     # Measured against what it would cost if the holders went on.
     return _Draft(draft.order, seats, draft.total + (tried.total + grace - before), stops)
 

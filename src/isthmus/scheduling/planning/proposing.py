@@ -67,5 +67,5 @@ def _state(situation: Situation, task: Task, catalogue: Mapping[str, models.Mach
     }
     if not seconds:
         return None
-    job = models.Job(task.uid, situation.now, task.deadline, task.weight, models.Profile(seconds))
+    job = models.DeadlineJob(task.uid, situation.now, task.deadline, task.weight, models.RuntimeProfile(seconds))
     return models.JobState(job, max(task.remaining, 1e-6))

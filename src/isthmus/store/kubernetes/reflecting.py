@@ -23,8 +23,8 @@ from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.kinds import Kind
 from isthmus.store.base import EventType, Key, Page, Query, Record
 from isthmus.store.entries import Entry, Selectable, selectable
+from isthmus.store.hub import Hub
 from isthmus.store.settings import StoreSettings
-from isthmus.store.watching import Hub
 
 from .shaping import incoming, path_of, selection
 

@@ -26,15 +26,15 @@ from typing import Any, NoReturn
 from isthmus.errors import Conflict, Expired, Invalid, NotFound, StoreUnavailable
 from isthmus.kubernetes.answers import STORE
 from isthmus.kubernetes.client import KubernetesClient
-from isthmus.kubernetes.kubeconfigs import Access
+from isthmus.kubernetes.kubeconfigs import ClusterAccess
 from isthmus.resources.kinds import KINDS, TENANT, Kind
 from isthmus.resources.schemas.crds import custom_kinds
 from isthmus.store.base import Key, Object, Page, Part, Propagation, Query, Record, missing
 from isthmus.store.changes import key_of
 from isthmus.store.entries import Entry
 from isthmus.store.former_tenants import FormerTenants
+from isthmus.store.hub import Hub, Watch
 from isthmus.store.settings import StoreSettings
-from isthmus.store.watching import Hub, Watch
 
 from .listing import list_all, list_page
 from .reflecting import Reflector
@@ -51,7 +51,7 @@ class KubernetesStore:
 
     whole_at_once = False
 
-    def __init__(self, access: Access, settings: StoreSettings | None = None) -> None:
+    def __init__(self, access: ClusterAccess, settings: StoreSettings | None = None) -> None:
         self._settings = settings or StoreSettings()
         self.api = KubernetesClient(access, self._settings.answer_wait, meanings=STORE, at_once=self._settings.requests)
         self.spaces = ClusterSpaces(self.api)

@@ -1,7 +1,7 @@
 """Objects in PostgreSQL: the home for several replicas.
 
 Belongs here: SQL of PostgreSQL, its connections and its errors. Does not: what a write means (`changes`), who is
-told (`watching`).
+told (`hub`).
 """
 
 from .store import PostgresStore

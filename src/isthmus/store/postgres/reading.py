@@ -37,7 +37,7 @@ _FIRST = 100
 """Rows of a long list that are fetched before it is known how large they are."""
 
 
-class _Conditions(Conditions):
+class _PostgresConditions(Conditions):
     def parameter(self, value: str | int) -> str:
         self.parameters.append(value)
         return f"${len(self.parameters)}"
@@ -86,7 +86,7 @@ async def _read_short(
     connection: Connection, query: Query, after: Position | None, limit: int, most: int
 ) -> tuple[int, int, list[Record]]:
     """In one statement, which is one journey to the server and one snapshot."""
-    where = _Conditions(query, after)
+    where = _PostgresConditions(query, after)
     found = _bounded_rows(where, limit, most)
     rows = await connection.fetch(
         "SELECT b.version, b.oldest, o.namespace, o.name, o.uid, o.version, o.data "  # noqa: S608
@@ -102,7 +102,7 @@ async def _read_long(
     connection: Connection, query: Query, after: Position | None, limit: int | None, most: int, piece: int
 ) -> tuple[int, int, list[Record]]:
     """By a cursor, so that it comes in pieces and the event loop can breathe."""
-    where = _Conditions(query, after)
+    where = _PostgresConditions(query, after)
     kind = query.kind.name
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         version, oldest = await connection.fetchrow(_BOUNDS)

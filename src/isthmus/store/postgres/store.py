@@ -23,15 +23,15 @@ from uuid import UUID, uuid4
 from isthmus.errors import IsthmusError, StoreUnavailable
 from isthmus.resources.kinds import Kind
 from isthmus.store.base import Key, Page, Part, Propagation, Query, Record, missing
-from isthmus.store.changes import Create, Delete, Ledger, Operation, Update, key_of
+from isthmus.store.changes import Create, Delete, Operation, Transaction, Update, key_of
 from isthmus.store.committing import Committer, Outcome, decide
 from isthmus.store.entries import Entry
+from isthmus.store.hub import Hub, Watch
 from isthmus.store.settings import StoreSettings
 from isthmus.store.stamping import stamp
-from isthmus.store.watching import Hub, Watch
 
 from .connecting import LOST, Connection, checked_schema, connect_pool, connect_writer, translating
-from .following import Follower
+from .log_following import LogFollower
 from .reading import GET, REMOVED, VERSION, read_log, read_page
 from .schema import migrate
 from .writing import Loaded, trim_log, write_ledger
@@ -67,7 +67,7 @@ class PostgresStore:
                 writer.terminate()
                 raise
         self._writer = writer
-        self._follower = Follower(self._url, self._settings, self._hub, self._channel)
+        self._follower = LogFollower(self._url, self._settings, self._hub, self._channel)
         self._tasks = []
         if self._settings.following:
             self._tasks = [
@@ -186,14 +186,14 @@ class PostgresStore:
 
     async def _prepare(
         self, connection: Connection, operations: Sequence[Operation]
-    ) -> tuple[UUID, Ledger, Sequence[Outcome]]:
+    ) -> tuple[UUID, Transaction, Sequence[Outcome]]:
         """Decide a batch and write it, up to the commit."""
         await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         version: int = await connection.fetchval(f"{VERSION} FOR UPDATE")
         loaded = Loaded(connection)
         await loaded.load_for(operations)
         now, batch = time.time(), uuid4()
-        ledger = Ledger(loaded, version, stamp(now))
+        ledger = Transaction(loaded, version, stamp(now))
         outcomes = await decide(ledger, operations, self._settings.batch_bytes, loaded.supply)
         if ledger.entries:
             await write_ledger(connection, ledger, int(now), batch, self._channel)

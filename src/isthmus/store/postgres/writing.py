@@ -10,7 +10,7 @@ import orjson
 
 from isthmus.store import ownership
 from isthmus.store.base import Key, Record
-from isthmus.store.changes import Delete, Ledger, Operation
+from isthmus.store.changes import Delete, Operation, Transaction
 from isthmus.store.entries import encode_state
 
 from .connecting import Connection
@@ -131,7 +131,7 @@ class Loaded:
         await self._load(others)
 
 
-async def write_ledger(connection: Connection, ledger: Ledger, at: int, batch: UUID, channel: str) -> None:
+async def write_ledger(connection: Connection, ledger: Transaction, at: int, batch: UUID, channel: str) -> None:
     """Write what was decided, inside the open transaction."""
     puts: list[tuple[Any, ...]] = []
     drops: list[Key] = []

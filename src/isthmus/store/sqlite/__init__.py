@@ -1,7 +1,7 @@
 """Objects in one SQLite file: the embedded home, for one process.
 
 Belongs here: SQL of SQLite, its connections, its locks and its errors. Does not: what a write means (`changes`),
-who is told (`watching`).
+who is told (`hub`).
 """
 
 from .store import SqliteStore

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.store.base import Page
+from isthmus.store.hub import Hub
 from isthmus.store.paging import decode_position, encode_position
-from isthmus.store.watching import Hub
 
-from .reading import Wanted
+from .reading import PageQuery
 
 _PAGES = 128
 _RECORDS = 500
@@ -28,7 +28,7 @@ class PageCache:
         self._pages: OrderedDict[Any, tuple[int, int, Page]] = OrderedDict()
         self._bytes = 0
 
-    def find(self, wanted: Wanted, hub: Hub) -> Page | None:
+    def find(self, wanted: PageQuery, hub: Hub) -> Page | None:
         """The page, if nothing of its kind has changed since."""
         query = wanted.query
         key = (query.kind.name, query.namespace, query.labels, query.fields, *wanted[1:])
@@ -46,7 +46,7 @@ class PageCache:
         self._pages.move_to_end(key)
         return page
 
-    def keep(self, wanted: Wanted, page: Page) -> None:
+    def keep(self, wanted: PageQuery, page: Page) -> None:
         """Remember a first page."""
         if wanted.token is not None or len(page.records) > _RECORDS:
             return

@@ -26,7 +26,7 @@ _OLDEST = "SELECT min(version) FROM log"
 _LONG = 2_000
 
 
-class Wanted(NamedTuple):
+class PageQuery(NamedTuple):
     """Which page."""
 
     query: Query
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     most_bytes: int | None = None
 
 
-class _Conditions(Conditions):
+class _SqliteConditions(Conditions):
     def parameter(self, value: str | int) -> str:
         self.parameters.append(value)
         return "?"
@@ -62,7 +62,7 @@ def read_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def read_page(connection: sqlite3.Connection, wanted: Wanted, piece: int | None = None) -> Page:
+def read_page(connection: sqlite3.Connection, wanted: PageQuery, piece: int | None = None) -> Page:
     """A page, at one version. With `piece`: in few steps, for threads, and joined into so many bytes at most."""
     query, limit, token, most_bytes = wanted
     position = decode_position(token) if token else None
@@ -147,7 +147,7 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def _short_rows(
     connection: sqlite3.Connection, query: Query, after: Position | None, limit: int | None
 ) -> list[Record]:
-    where = _Conditions(query, after)
+    where = _SqliteConditions(query, after)
     kind = query.kind.name
     rows = connection.execute(
         f"SELECT namespace, name, uid, version, data FROM objects WHERE {where.sql} "  # noqa: S608
@@ -171,7 +171,7 @@ def _long_rows(
     while (limit is None or len(records) < limit) and (most_bytes is None or enough <= most_bytes):
         step = step if limit is None else min(step, limit - len(records))
         try:
-            joined = _joined(connection, _Conditions(query, after), step, piece if step > 1 else None)
+            joined = _joined(connection, _SqliteConditions(query, after), step, piece if step > 1 else None)
         except sqlite3.DataError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_TOOBIG or step == 1:
                 raise
@@ -192,7 +192,7 @@ def _long_rows(
     return records
 
 
-def _joined(connection: sqlite3.Connection, where: _Conditions, rows: int, most: int | None) -> bytes | None:
+def _joined(connection: sqlite3.Connection, where: _SqliteConditions, rows: int, most: int | None) -> bytes | None:
     """The next rows as one text of at most so many bytes; raises DataError if they are longer."""
     usual = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most) if most else None
     try:

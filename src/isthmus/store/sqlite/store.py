@@ -23,13 +23,13 @@ from typing import Any, TypeVar
 from isthmus.errors import IsthmusError, Misconfigured, StoreUnavailable
 from isthmus.resources.kinds import Kind
 from isthmus.store.base import Key, Page, Part, Propagation, Query, Record, missing
-from isthmus.store.changes import Create, Delete, Ledger, Operation, Update, key_of
+from isthmus.store.changes import Create, Delete, Operation, Transaction, Update, key_of
 from isthmus.store.committing import Committer, Outcome, decide
 from isthmus.store.entries import Entry
+from isthmus.store.hub import Hub, Watch
 from isthmus.store.selecting import selects_by_content
 from isthmus.store.settings import StoreSettings
 from isthmus.store.stamping import stamp
-from isthmus.store.watching import Hub, Watch
 
 from .connecting import (
     FileLock,
@@ -43,7 +43,7 @@ from .connecting import (
     translating,
 )
 from .pages import PageCache
-from .reading import Wanted, read_log, read_object, read_owned, read_page, read_removed, read_version
+from .reading import PageQuery, read_log, read_object, read_owned, read_page, read_removed, read_version
 from .reserve import Reserve
 from .schema import migrate
 from .writing import trim_log, write_ledger
@@ -154,7 +154,7 @@ class SqliteStore:
         self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
     ) -> Page:
         """The objects that match."""
-        wanted = Wanted(query, limit, continue_, most_bytes)
+        wanted = PageQuery(query, limit, continue_, most_bytes)
         cached = self._pages.find(wanted, self._hub)
         if cached is not None:
             return cached
@@ -175,7 +175,7 @@ class SqliteStore:
 
     async def present(self, query: Query) -> Page:
         """For the hub: all objects that match."""
-        wanted = Wanted(query, most_bytes=self._settings.buffer_bytes)
+        wanted = PageQuery(query, most_bytes=self._settings.buffer_bytes)
         return await self._read_in_thread(lambda c: read_page(c, wanted, self._settings.piece_bytes))
 
     async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
@@ -297,7 +297,7 @@ class SqliteStore:
         await self._begin()
         try:
             now = time.time()
-            ledger = Ledger(self._committed, read_version(self._writer), stamp(now))
+            ledger = Transaction(self._committed, read_version(self._writer), stamp(now))
             outcomes = await decide(ledger, operations, self._settings.batch_bytes)
             if not ledger.entries:
                 self._writer.execute("ROLLBACK")

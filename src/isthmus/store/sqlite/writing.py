@@ -6,7 +6,7 @@ import sqlite3
 
 import orjson
 
-from isthmus.store.changes import Ledger
+from isthmus.store.changes import Transaction
 from isthmus.store.entries import encode_state
 
 _PUT = (
@@ -23,7 +23,7 @@ _LOG = (
 )
 
 
-def write_ledger(connection: sqlite3.Connection, ledger: Ledger, at: int) -> None:
+def write_ledger(connection: sqlite3.Connection, ledger: Transaction, at: int) -> None:
     """Write what was decided, inside the open transaction."""
     puts, drops = [], []
     for key, entry in ledger.latest.items():

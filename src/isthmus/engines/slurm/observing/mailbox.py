@@ -1,0 +1,113 @@
+"""Jobs leave word when they begin and end, so that nobody has to ask Slurm about all of them all the time.
+
+The batch script leaves empty files in `<folder>/news`: `<run id>.begun` and `<run id>`. That folder is looked at a few
+times a second; a name found there is removed first and then looked into, so that word left meanwhile is found the next
+time. On a cluster many people can write there. So a name is a hint and no more: it makes us ask Slurm about that one
+job, and read that run's own folder. What is no name of a run that we follow is removed and means nothing, and no more
+than some thousand names are looked at in one go.
+
+A job leaves word just before its end, so Slurm may still call it running: it is asked again a few times, ever less
+often, and then left to the next look at all of our jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from isthmus.engines.base import RunState
+from isthmus.engines.slurm.files.base import RunFiles
+from isthmus.errors import IsthmusError
+
+from .settling import KnownRun
+from .snapshots import JobSnapshot, JobsWanted, JobWatcher
+
+log = logging.getLogger(__name__)
+
+BEGUN = ".begun"
+"""Ends the name of word that a run has begun."""
+SECONDS = 0.2
+"""Between looks into the folder."""
+LONGEST_PAUSE = 2.0
+"""Between two questions about a job that said that it ends."""
+GIVEN_UP_AFTER = 30.0
+
+
+@dataclass(slots=True)
+class _Hint:
+    """A run that left word."""
+
+    since: float
+    due: float
+    ending: bool
+
+
+class Mailbox:
+    """Looks for word that runs have left."""
+
+    def __init__(
+        self,
+        files: RunFiles,
+        watcher: JobWatcher,
+        active: Mapping[str, KnownRun],
+        digest: Callable[[JobSnapshot], Awaitable[None]],
+        seconds: float = SECONDS,
+    ) -> None:
+        self._files, self._watcher, self._active, self._digest = files, watcher, active, digest
+        self._seconds = seconds
+        self._hints: dict[str, _Hint] = {}
+
+    async def run(self) -> None:
+        """Look while there are runs to follow, until cancelled."""
+        failures = 0
+        while True:
+            await self._watcher.needed()
+            await asyncio.sleep(self._seconds * 2.0 ** min(failures, 5))
+            try:
+                self._take(await self._files.news(), time.monotonic())
+                await self._ask(time.monotonic())
+                failures = 0
+            except IsthmusError as error:
+                failures += 1
+                log.info("word that runs left cannot be read", extra={"error": str(error)})
+
+    def _take(self, names: Iterable[str], now: float) -> None:
+        for name in names:
+            run_id = name.removesuffix(BEGUN)
+            if run_id in self._active:
+                ending = name == run_id or (run_id in self._hints and self._hints[run_id].ending)
+                self._hints[run_id] = _Hint(now, now, ending)
+
+    async def _ask(self, now: float) -> None:
+        self._drop(now)
+        due = [self._active[run_id] for run_id, hint in self._hints.items() if hint.due <= now]
+        wanted = wanted_of(known for known in due if known.record.job is not None)
+        if wanted.numbers:
+            await self._digest(await self._watcher.some(wanted, hinted=True))
+        for known in due:
+            hint = self._hints[known.run_id]
+            if not hint.ending and known.job is not None and known.job.meaning.state is not RunState.QUEUED:
+                del self._hints[known.run_id]
+            else:
+                hint.due = time.monotonic() + min(LONGEST_PAUSE, max(self._seconds, (now - hint.since) / 2))
+
+    def _drop(self, now: float) -> None:
+        """Forget those that are over, and those that said what cannot be seen."""
+        for run_id, hint in list(self._hints.items()):
+            if run_id not in self._active or now > hint.since + GIVEN_UP_AFTER:
+                del self._hints[run_id]
+
+
+def wanted_of(runs: Iterable[KnownRun]) -> JobsWanted:
+    """Which jobs to ask for, for these runs."""
+    numbers, users, unsure = list[int](), set[str](), False
+    for known in runs:
+        users.add(known.record.user)
+        if known.record.job is None:
+            unsure = unsure or (known.unsure and not known.sending)
+        else:
+            numbers.append(known.record.job)
+    return JobsWanted(numbers, users.pop() if len(users) == 1 else "", unsure)

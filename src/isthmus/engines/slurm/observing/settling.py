@@ -1,0 +1,448 @@
+"""Finding out how runs ended, once, and writing it down.
+
+Slurm forgets a job some minutes after its end, so the end is written into the run's record as soon as it is seen. What
+is known comes from four places: Slurm's picture, its books, what the batch script wrote, and Slurm's own output file.
+A place that has not caught up yet (books run behind, network file systems too) is given a few more looks; books that
+are later still are left to `accounting.late`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from isthmus._kit.numbers import whole
+from isthmus._kit.tasks import reason
+from isthmus.engines.base import EndReason, Observation, RunState
+from isthmus.engines.metering import Power
+from isthmus.engines.meters import WHOLE_NODE
+from isthmus.engines.slurm.accounting.late import GIVEN_UP_AFTER, LateAccounting
+from isthmus.engines.slurm.accounting.lookup import CLOCKS_DIFFER, AccountingSearch, Sought
+from isthmus.engines.slurm.accounting.sharing import Neighbours
+from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob
+from isthmus.engines.slurm.files import records
+from isthmus.engines.slurm.files.base import LogFile, RunFiles
+from isthmus.engines.slurm.files.records import RunRecord
+from isthmus.engines.slurm.states import meaning
+from isthmus.engines.slurm.transports import parsing
+from isthmus.engines.slurm.transports.base import SlurmTransport
+from isthmus.errors import IsthmusError, SiteUnavailable
+from isthmus.metrics import count_task_failure
+
+from . import observations
+from .observations import Evidence, Word
+from .snapshots import JobSnapshot
+
+log = logging.getLogger(__name__)
+
+PATIENCE, PATIENCE_SECONDS = 3, 3.0
+"""Looks, and seconds, that a place is given at least to catch up."""
+CLAIM_SECONDS = 10.0
+"""The same where Slurm calls a run cancelled that we did not cancel, and the run itself recorded no end."""
+LOST_AFTER = 3
+"""Pictures in a row without a job that Slurm says it does not know, before it counts as lost."""
+AT_ONCE = 32
+
+Words = tuple[Word | None, int | None]
+"""What a run's own script wrote at its end, and the number of the job that began it."""
+
+
+@dataclass(slots=True)
+class KnownRun:
+    """A run that is not over, as far as it is known."""
+
+    record: RunRecord
+    job: SlurmJob | None = None
+    since: float = 0.0
+    """When it was sent, on the monotonic clock: older pictures say nothing about it."""
+    unsure: bool = True
+    """Whether it may have been sent without anybody hearing of it."""
+    looks: int = 0
+    first_look: float = 0.0
+    missing: int = 0
+    sending: bool = False
+    """Whether it is being sent now."""
+    unsure_since: float = field(default_factory=time.monotonic)
+    """Since when, on the monotonic clock: what was asked for before says nothing about it."""
+    broken: int = 0
+    """How often its end could not be understood."""
+    journal: int | None = None
+    """How long the sampler's journal was at the last look."""
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    start: observations.Range | None = None
+    """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while its record is written: lines arrive in the order in which they became true."""
+
+    def take(self, job: SlurmJob, now: datetime) -> bool:
+        """What a picture shows of it; whether that is news."""
+        if job == self.job:
+            return False
+        before = self.observation()
+        start = observations.start_between(job, now) if job.meaning.state is RunState.QUEUED else None
+        if (start and start[1]) != (self.start and self.start[1]):
+            self.start = start
+        self.job = job
+        return before != self.observation()
+
+    def adopt(self, job: SlurmJob) -> None:
+        """Slurm has it under this number."""
+        self.job, self.since, self.missing, self.unsure = job, time.monotonic(), 0, False
+        self.record = self.record.sent(job.id)
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.record.run_id
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in Slurm's queue."""
+        return self.job is not None and self.job.meaning.state is RunState.QUEUED
+
+    def observation(self) -> Observation | None:
+        """What can be said of it; None: Slurm may not have it."""
+        if self.record.final is not None:
+            return self.record.final
+        if self.job is None or self.record.job is None:
+            return None
+        seen = observations.going_on(self.record, self.job, self.units, self.start)
+        # Its end is only told once all about it is known.
+        if seen.state is RunState.ENDED:
+            return Observation(RunState.RUNNING, seen.engine_id, self.job.started_at, devices=seen.devices)
+        return seen
+
+
+class RunSettler:
+    """Settles the ends of runs."""
+
+    def __init__(
+        self, controller: SlurmTransport, files: RunFiles, all_jobs: Callable[[float], Awaitable[JobSnapshot]]
+    ) -> None:
+        self._controller, self._files, self._all_jobs = controller, files, all_jobs
+        self._search = AccountingSearch(lambda users, since: self._controller.search_books(users, since))
+        self._neighbours: tuple[JobSnapshot, Neighbours] | None = None
+        self.facts = SiteFacts()
+        self.power: Mapping[str, Power] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self.late = LateAccounting(self._books, files, self._share)
+
+    async def settle(self, ended: Sequence[KnownRun], picture: JobSnapshot) -> set[str]:
+        """Write down the ends of these; those that are settled."""
+        if not ended:
+            return set()
+        words = await asyncio.gather(*(self._words_of(known) for known in ended))
+        # What the job itself recorded is enough to tell how it ended: the accounting follows, for all of them at once.
+        asked = [
+            known.job
+            for known, found in zip(ended, words, strict=True)
+            if known.job is not None and isinstance(found, tuple) and (found[0] is None or self.facts.measures_energy)
+        ]
+        books = await self._books(asked)
+        looks = (self._settle_one(known, books, picture, found) for known, found in zip(ended, words, strict=True))
+        done = await asyncio.gather(*looks)
+        return {known.run_id for known, settled in zip(ended, done, strict=True) if settled}
+
+    async def _books(self, ended: Sequence[SlurmJob]) -> dict[int, Accounted]:
+        """One question to the books for all that ended."""
+        if not self.facts.accounting or not ended:
+            return {}
+        wanted = {job.id: job for job in ended}
+        # They were there until they ended, by the cluster's own clock.
+        begin = min(job.ended_at or job.started_at or job.submitted_at or datetime.now(UTC) for job in ended)
+        try:
+            found = await self._controller.books(list(wanted), begin - CLOCKS_DIFFER)
+        except IsthmusError as error:
+            log.info("the books do not answer", extra={"error": str(error)})
+            return {}
+        return {row.id: row for row in found if _same(row, wanted.get(row.id))}
+
+    async def _words_of(self, known: KnownRun) -> Words | Exception:
+        """What a run left, or why that cannot be read."""
+        async with self._gate:
+            try:
+                return await self._words(known)
+            except Exception as error:  # noqa: BLE001 - of what this job alone left behind
+                return error
+
+    async def _settle_one(
+        self,
+        known: KnownRun,
+        books: Mapping[int, Accounted],
+        picture: JobSnapshot,
+        words: Words | Exception,
+    ) -> bool:
+        async with self._gate:
+            try:
+                if isinstance(words, Exception):
+                    raise words
+                return await self._look(known, books, picture, words)
+            except IsthmusError as error:
+                log.warning("the end of a run is not known yet", extra={"run": known.run_id, "error": str(error)})
+                return False
+            except Exception as error:  # noqa: BLE001 - of what this job alone left behind: the others are settled
+                return await self._give_up(known, error)
+
+    async def _give_up(self, known: KnownRun, error: Exception) -> bool:
+        """What a run left behind cannot be understood: after a few looks that is how it ended."""
+        count_task_failure("slurm-settle")
+        log.error("the end of a run cannot be understood", exc_info=error, extra={"run": known.run_id})
+        known.broken += 1
+        if known.broken < PATIENCE:
+            return False
+        told = f"it ended, but what it left behind cannot be understood: {reason(error)}"
+        number = "" if known.record.job is None else str(known.record.job)
+        final = Observation(RunState.ENDED, number, reason=EndReason.SUPERVISOR_LOST, message=told)
+        try:
+            await self.finish(known, final)
+        except IsthmusError:
+            return False
+        return True
+
+    async def _look(
+        self,
+        known: KnownRun,
+        books: Mapping[int, Accounted],
+        picture: JobSnapshot,
+        words: Words,
+    ) -> bool:
+        job = known.job
+        assert job is not None
+        word, begun = words
+        if begun is not None and begun != job.id:
+            # Two jobs carry this run's mark, and the other was the first to begin it; if it has that mark: the job
+            # itself can write there, also the number of somebody else's.
+            first = await self._controller.job(begun)
+            if first is not None and first.run_id == known.run_id and first.user in ("", known.record.user):
+                known.record, known.job = known.record.sent(begun), first
+                return not await self.note(known)
+        row = books.get(job.id)
+        claimed = await self._claimed(known, job)
+        if word is None and begun is not None and await self._still_writes(known):
+            known.looks, known.first_look = 0, 0.0
+        known.looks += 1
+        known.first_look = known.first_look or time.monotonic()
+        seconds = CLAIM_SECONDS if claimed and word is None else PATIENCE_SECONDS
+        patient = known.looks < PATIENCE or time.monotonic() < known.first_look + seconds
+        expected = "COMPLETED" in job.states or ((claimed or "FAILED" in job.states) and begun is not None)
+        unheard = self.facts.accounting and not (row is not None and row.whole)
+        # Slurm tells its books of a short job up to five seconds late. They are worth waiting for where only they know
+        # how it ended, or the energy that was measured.
+        awaited = unheard and (word is None or self.facts.measures_energy)
+        if patient and (awaited or (expected and word is None)):
+            return False
+        if word is None and job.exit_code is None and job.signal is None:
+            detailed = await self._controller.job(job.id)
+            if detailed is not None and detailed.run_id == known.run_id:
+                job = detailed
+        evidence = await self._evidence(known, job, row, picture, (word, begun))
+        final = observations.over(evidence)
+        await self.finish(known, final, late=unheard)
+        if unheard and known.record.final is final:
+            self.late.add(evidence, job, final)
+        return True
+
+    async def _claimed(self, known: KnownRun, job: SlurmJob) -> bool:
+        """Whether Slurm calls a job cancelled that we did not ask it to cancel."""
+        if job.meaning.reason is not EndReason.CANCELLED or known.record.cancelled:
+            return False
+        content = await self._files.read_record(known.run_id)
+        if content is not None and records.load(known.run_id, content).cancelled:  # another control plane asked
+            known.record = replace(known.record, cancelled=True)
+        return not known.record.cancelled
+
+    async def _still_writes(self, known: KnownRun) -> bool:
+        """Whether the sampler of a run has written since the last look: then it runs, whatever Slurm says.
+
+        After slurmctld was killed Slurm may launch a job again that runs; the node refuses, and Slurm calls it over.
+        """
+        (size,) = await self._files.sizes([LogFile(known.run_id, known.record.user, "samples")])
+        before, known.journal = known.journal, size
+        return before is not None and size > before
+
+    async def resume(self, record: RunRecord, picture: JobSnapshot) -> None:
+        """A run whose end was told before a restart, and whose books were still awaited: ask for them again."""
+        final, now = record.final, datetime.now(UTC)
+        assert final is not None
+        job = next((job for job in picture.ours.get(record.run_id, ()) if job.id == record.job), None)
+        if (
+            job is None
+            or not self.facts.accounting
+            or (final.ended_at or now) < now - timedelta(seconds=GIVEN_UP_AFTER)
+        ):
+            await self._files.finish_record(record.run_id, records.dump(record))
+            return
+        known = KnownRun(record, job)
+        evidence = await self._evidence(known, job, None, picture, await self._words(known))
+        self.late.add(evidence, job, final)
+
+    async def _evidence(
+        self,
+        known: KnownRun,
+        job: SlurmJob,
+        row: Accounted | None,
+        picture: JobSnapshot,
+        words: Words,
+    ) -> Evidence:
+        """All that can be known of a run whose job Slurm shows."""
+        word, begun = words
+        tail = "" if word is not None and not word.missing else await self._tail(known)
+        if word is not None and word.missing:
+            tail = await self._last_words(known)
+        return Evidence(
+            known.record,
+            job,
+            row,
+            word,
+            begun is not None,
+            tail,
+            await self.units(known),
+            await self._share(job, picture.begun) if self._shares(word) else 1.0,
+            self.power,
+            self.facts.services,
+        )
+
+    def _shares(self, word: Word | None) -> bool:
+        """Whether there may be energy of whole nodes to share out."""
+        if self.facts.measures_energy:
+            return True
+        return word is not None and (bool(word.energy_joules) or any(source in WHOLE_NODE for source, _ in word.meters))
+
+    async def _share(self, job: SlurmJob, since: float) -> float:
+        """A job's part of its nodes' energy: for that, all jobs must be seen."""
+        picture = await self._all_jobs(since)
+        if self._neighbours is None or self._neighbours[0] is not picture:
+            self._neighbours = picture, Neighbours(picture.jobs, datetime.now(UTC))
+        return self._neighbours[1].share(job)
+
+    async def missing(self, absent: Sequence[KnownRun]) -> set[str]:
+        """Runs whose jobs were asked for and not shown: find out what became of them. Those of whom that is news."""
+        for known in absent:
+            known.missing += 1
+        asked, lost = time.monotonic(), [known for known in absent if known.missing >= LOST_AFTER]
+        changed = await asyncio.gather(*(self._missing_one(known, asked) for known in lost))
+        return {known.run_id for known, news in zip(lost, changed, strict=True) if news}
+
+    async def _missing_one(self, known: KnownRun, asked: float) -> bool:
+        async with self._gate:
+            try:
+                return await self._look_for(known, asked)
+            except IsthmusError as error:  # of one run: the others go on
+                log.warning("a run could not be looked at", extra={"run": known.run_id, "error": str(error)})
+                return False
+            except Exception as error:
+                count_task_failure("slurm-missing")
+                log.error("a run cannot be understood", exc_info=error, extra={"run": known.run_id})
+                return False
+
+    async def _look_for(self, known: KnownRun, asked: float) -> bool:
+        number = known.record.job
+        assert number is not None
+        # Nothing is concluded from lists alone: Slurm is asked for this very job, in another way.
+        job = await self._controller.job(number)
+        if job is not None and job.run_id == known.run_id and job.user in ("", known.record.user):
+            known.job, known.missing = job, 0  # the list was not whole
+            return True
+        # Slurm said that it has no such job, or that the number is another's now.
+        word, begun = await self._words(known)
+        row = await self.search(known, asked)
+        if row is not None and meaning(row.states).state is not RunState.ENDED:
+            row = None  # the books never heard of its end
+        if word is None and row is None and begun is None and not known.record.cancelled:
+            # Lost before it began. Nobody has run it, so it may be submitted again.
+            log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
+            known.job, known.record, known.unsure, known.missing = None, records.unsent(known.record), True, 0
+            known.unsure_since = time.monotonic()
+            await self.note(known)
+            return True
+        evidence = Evidence(
+            known.record,
+            None,
+            row,
+            word,
+            begun is not None,
+            units=await self.units(known),
+            power=self.power,
+            services=self.facts.services,
+        )
+        await self.finish(known, observations.over(evidence))
+        return True
+
+    async def search(self, known: KnownRun, since: float) -> Accounted | None:
+        """The row of a run in the accounting, if there is any, asked for since a moment; raises SiteUnavailable."""
+        if not self.facts.accounting:
+            return None
+        folder, record = self._files.folder(known.run_id), known.record
+        return await self._search.find(Sought(record.user, f"{folder}/work", record.sent_at, since))
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._search.close()
+
+    async def finish(self, known: KnownRun, final: Observation, *, late: bool = False) -> None:
+        """The run is over: write it down; beside those that are not over, while its books are late."""
+        write = self._files.write_record if late else self._files.finish_record
+        async with known.writing:
+            if await write(known.run_id, records.dump(known.record.ended(final))):
+                known.record = known.record.ended(final)
+            else:
+                await self._take_end(known)
+
+    async def note(self, known: KnownRun) -> bool:
+        """Write down what is known of a run; False if it is over: then that is known now."""
+        async with known.writing:
+            if not await self._files.write_record(known.run_id, records.dump(known.record)):
+                await self._take_end(known)
+            return known.record.final is None
+
+    async def _take_end(self, known: KnownRun) -> None:
+        """Somebody else wrote down how it ended: that counts."""
+        if known.record.final is None:
+            kept = records.load(known.run_id, await self._files.read_record(known.run_id) or b"")
+            if kept.final is None:
+                raise SiteUnavailable(f"How run {known.run_id} ended cannot be read")
+            known.record = known.record.ended(kept.final)
+
+    async def units(self, known: KnownRun) -> Mapping[str, tuple[str, ...]]:
+        """Which units of its devices a run was given; looked up once."""
+        if known.record.devices and not known.units:
+            text = await self._files.read(LogFile(known.run_id, known.record.user, "units"))
+            known.units = parsing.units((text or b"").decode(errors="replace"))
+        return known.units
+
+    async def _words(self, known: KnownRun) -> Words:
+        """What the script wrote at the end, and which job began the run."""
+        user = known.record.user
+        ended = await self._files.read(LogFile(known.run_id, user, "ended"))
+        if ended is not None and (word := observations.read_word(ended.decode(errors="replace"))) is not None:
+            return word, word.job
+        begun = await self._files.read(LogFile(known.run_id, user, "begun"))
+        first = (begun or b"").split(b" ")[0]
+        return None, whole(first, 10)
+
+    async def _tail(self, known: KnownRun) -> str:
+        content = await self._files.read(LogFile(known.run_id, known.record.user, "slurm.out")) or b""
+        return _last_line(content)
+
+    async def _last_words(self, known: KnownRun) -> str:
+        name = "stderr" if known.record.separate_streams else "stdout"
+        return _last_line(await self._files.read(LogFile(known.run_id, known.record.user, name)) or b"")
+
+
+def _last_line(content: bytes) -> str:
+    lines = [line for line in content.decode(errors="replace").splitlines() if line.strip()]
+    shown = lines[-1].removeprefix("isthmus: ")[:500] if lines else ""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown)
+
+
+def _same(row: Accounted, job: SlurmJob | None) -> bool:
+    """Numbers are used again after a cold start: the books may have an older job under this one."""
+    if job is None or (row.user and job.user and row.user != job.user):
+        return False
+    if row.submitted_at is None or job.submitted_at is None:
+        return True
+    return abs((row.submitted_at - job.submitted_at).total_seconds()) <= 2

@@ -1,0 +1,178 @@
+"""A run is carried out exactly once: over crashes, lost replies, requests that arrive late, and races."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus._kit.crashpoints import VARIABLE
+from isthmus.engines.base import EndReason, Run, RunState
+from isthmus.engines.slurm.batch.submissions import Submission
+from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.errors import SiteUnavailable
+from isthmus.lab.slurm.cluster import SlurmLab
+from isthmus.resources.jobs import SlurmOptions
+from isthmus.testing.engines import new_run_id, until, wait_ended, wait_log_has, whole_log
+
+from .conftest import USER, MakeEngine
+
+pytestmark = [pytest.mark.real, pytest.mark.anyio]
+POINTS = [
+    "SharedFiles._make_folder:mkdir",
+    "SharedFiles._prepare:rename",
+    "SharedFiles._create_record:link",
+    "SharedFiles._create_record:unlink",
+    "SlurmEngine._send:submit",
+]
+"""Those of a submission. All that there are, are found and tried in `test_crash_points`."""
+
+
+def run_of(script: str, **fields: Any) -> Run:
+    return Run(fields.pop("id", None) or new_run_id(), "t", "once", command=("/bin/sh", "-c", script), **fields)
+
+
+def jobs_of(lab: SlurmLab, run_id: str) -> list[str]:
+    lines = lab.call("squeue", "-h", "-t", "all", "-o", "%A %k").splitlines()
+    return [line.split()[0] for line in lines if line.endswith(f"isthmus:{run_id}")]
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_killed_between_any_two_steps(
+    point: str, lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
+) -> None:
+    run_id = new_run_id()
+    words = [sys.executable, str(Path(__file__).with_name("crashing.py"))]
+    words += [settings.folder, str(settings.conf), str(settings.path), USER, run_id]
+    died = subprocess.run(words, env={**os.environ, VARIABLE: point}, timeout=60, check=False)
+    assert died.returncode == -signal.SIGKILL
+    engine = await make_engine()
+    await engine.submit(run_of("echo once", id=run_id))
+    assert (await wait_ended(engine, run_id)).exit_code == 0
+    assert await whole_log(engine, run_id) == b"once\n"
+    assert len(jobs_of(lab, run_id)) == 1
+
+
+async def test_a_lost_reply_is_looked_for(lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = engine._controller.submit
+
+    async def lossy(wanted: Submission) -> int:
+        await real(wanted)
+        raise SiteUnavailable("the reply was lost")
+
+    monkeypatch.setattr(engine._controller, "submit", lossy)
+    run = run_of("echo once")
+    with pytest.raises(SiteUnavailable):
+        await engine.submit(run)
+    seen = await engine.submit(run)  # would lose the reply again if it were sent again
+    assert seen.state in (RunState.QUEUED, RunState.RUNNING)
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+    assert await whole_log(engine, run.id) == b"once\n"
+    assert len(jobs_of(lab, run.id)) == 1
+
+
+async def test_a_lost_reply_is_found_by_the_next_picture_too(
+    engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = engine._controller.submit
+
+    async def lossy(wanted: Submission) -> int:
+        await real(wanted)
+        raise SiteUnavailable("the reply was lost")
+
+    monkeypatch.setattr(engine._controller, "submit", lossy)
+    run = run_of("echo once")
+    with pytest.raises(SiteUnavailable):
+        await engine.submit(run)
+    engine._watcher.watch(True)
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+
+
+async def test_a_request_that_arrives_late_does_nothing(
+    lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request is stuck on its way while the second is sent: both arrive, one run is carried out."""
+    real = engine._controller.submit
+    stuck: list[Submission] = []
+
+    async def delayed(wanted: Submission) -> int:
+        stuck.append(wanted)
+        monkeypatch.setattr(engine._controller, "submit", real)
+        raise SiteUnavailable("no answer")
+
+    monkeypatch.setattr(engine._controller, "submit", delayed)
+    run = run_of("echo once; sleep 1; exit 7")
+    with pytest.raises(SiteUnavailable):
+        await engine.submit(run)
+    await engine.submit(run)
+    await real(stuck[0])
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 7)
+    jobs = jobs_of(lab, run.id)
+    assert len(jobs) == 2
+
+    async def all_over() -> bool:
+        said = lab.call("squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-o", "%T").split()
+        return set(said) <= {"COMPLETED", "FAILED"}
+
+    await until(all_over, "both jobs to end")
+    assert await whole_log(engine, run.id) == b"once\n"
+
+
+async def test_the_end_is_that_of_the_job_that_began(lab: SlurmLab, engine: SlurmEngine) -> None:
+    """A duplicate begins first and the noted job does nothing: the duplicate's end counts."""
+    run = run_of("echo once; sleep 2; exit 7")
+    lab.call("scontrol", "update", "partitionname=all", "state=down")
+    try:
+        await engine.submit(run)
+        noted = engine._active[run.id].record.job
+        lab.call("scontrol", "hold", str(noted))
+        known = engine._active[run.id]
+        await engine._send(run, known)
+        other = known.record.job
+        known.record = known.record.sent(noted or 0)
+    finally:
+        lab.call("scontrol", "update", "partitionname=all", "state=up")
+    assert other != noted
+    await wait_log_has(engine, run.id, b"once\n")
+    lab.call("scontrol", "release", str(noted))
+    end = await wait_ended(engine, run.id)
+    assert (end.exit_code, end.engine_id) == (7, str(other))
+    assert await whole_log(engine, run.id) == b"once\n"
+
+
+async def test_a_cancelled_run_that_is_still_on_its_way_does_not_begin(engine: SlurmEngine, lab: SlurmLab) -> None:
+    run = run_of("echo once")
+    await engine.cancel(run.id)
+    seen = await engine.submit(run)
+    assert (seen.state, seen.reason) == (RunState.ENDED, EndReason.CANCELLED)
+    assert jobs_of(lab, run.id) == []
+
+
+async def test_slurm_may_requeue_where_it_is_allowed_to(lab: SlurmLab, engine: SlurmEngine) -> None:
+    script = 'echo "try ${SLURM_RESTART_COUNT:-0}"; test -n "$SLURM_RESTART_COUNT" && exit 0; exec sleep 1000'
+    run = run_of(script, options=(SlurmOptions(requeue=True),))
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"try 0\n")
+    job = str(engine._active[run.id].record.job)
+    lab.call("scontrol", "requeue", job)
+
+    await wait_log_has(engine, run.id, b"try 1\n")
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+
+
+async def test_by_itself_slurm_requeues_nothing(lab: SlurmLab, engine: SlurmEngine) -> None:
+    run = run_of("echo begun; exec sleep 1000")
+    await engine.submit(run)
+    await wait_log_has(engine, run.id, b"begun\n")
+    job = str(engine._active[run.id].record.job)
+    lab.call("scontrol", "requeue", job, check=False)
+    assert "RUNNING" in lab.call("squeue", "-h", "-j", job, "-o", "%T")
+    await engine.cancel(run.id)
+    await wait_ended(engine, run.id)

@@ -1,0 +1,86 @@
+"""Word that jobs leave when they begin and end: a hint that makes us look, and never more."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from isthmus.engines.base import EndReason, RunState
+from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.files.base import MOST_NEWS
+from isthmus.engines.slurm.files.shared import SharedFiles
+from isthmus.engines.slurm.observing import snapshots
+from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.testing.engines import until, wait_ended
+
+from .conftest import MakeEngine
+from .test_exactly_once import run_of
+
+pytestmark = pytest.mark.anyio
+RARELY = 600.0
+"""Seconds between looks at all of our jobs: nothing is seen by them within a test."""
+
+
+async def test_beginnings_and_ends_are_seen_though_nobody_looks_at_all_jobs(
+    settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "LONGEST_PAUSE", RARELY)
+    engine = await make_engine(replace(settings, poll_seconds=RARELY))
+    run = run_of("until test -e go; do sleep 0.1; done; exit 3")
+    await engine.submit(run)
+
+    async def begun() -> bool:
+        seen = await engine.observe(run.id)
+        return seen is not None and seen.state is RunState.RUNNING
+
+    await until(begun, "the run to be seen running")
+    (Path(settings.folder) / "runs" / run.id / "work" / "go").touch()
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 3)
+
+
+async def test_word_of_somebody_else_ends_nothing(settings: SlurmSettings, engine: SlurmEngine) -> None:
+    run = run_of("until test -e go; do sleep 0.1; done")
+    await engine.submit(run)
+    news = Path(settings.folder) / "news"
+    (news / run.id).touch()
+    (news / "folder").mkdir()
+    (news / "folder" / "file").touch()
+    (news / "link").symlink_to("/etc/passwd")
+
+    async def taken() -> bool:
+        return not list(news.iterdir())
+
+    await until(taken, "all names to be removed")
+    seen = await engine.observe(run.id)
+    assert seen is not None
+    assert seen.state is not RunState.ENDED
+    assert Path("/etc/passwd").exists()
+    (Path(settings.folder) / "runs" / run.id / "work" / "go").touch()
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+
+
+async def test_a_run_whose_word_cannot_be_left_ends_as_others_do(settings: SlurmSettings, engine: SlurmEngine) -> None:
+    news = Path(settings.folder) / "news"
+    news.rmdir()
+    news.touch()
+    run = run_of("exit 4")
+    await engine.submit(run)
+    assert (await wait_ended(engine, run.id)).exit_code == 4
+
+
+async def test_a_flood_of_names_costs_so_much_and_no_more(tmp_path: Path) -> None:
+    files = SharedFiles(str(tmp_path / "site"))
+    await files.open()
+    news = tmp_path / "site" / "news"
+    assert stat.S_IMODE(news.stat().st_mode) == 0o1733, "anybody may leave word, nobody read or remove another's"
+    for number in range(MOST_NEWS + 10):
+        os.close(os.open(news / str(number), os.O_CREAT | os.O_WRONLY))
+    assert len(await files.news()) == MOST_NEWS
+    assert len(await files.news()) == 10
+    assert await files.news() == set()
+    await files.close()
