@@ -18,6 +18,7 @@ from isthmus.errors import Invalid, TooLarge
 
 from .hashes import HashCache, hash_file, unreadable
 from .ignoring import CACHES, ENVIRONMENT_FILE, IGNORE_FILES, NEVER, Rules, rules_above, rules_in
+from .image_files import PackedFiles
 from .requests import encode
 
 MAX_FILES = 200_000
@@ -68,20 +69,23 @@ class Folder(NamedTuple):
 
 
 def read_folder(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None,
     *,
+    image: PackedFiles | None = None,
     limits: FolderLimits | None = None,
     cache_home: Path | None = None,
     progress: Progress | None = None,
 ) -> Folder:
-    """Walk and hash a folder; raises Invalid that names what cannot be sent and what to do."""
-    top = os.path.realpath(root)
-    if not os.path.isdir(top):  # noqa: PTH112
-        raise Invalid(f"{os.fspath(root)} is not a folder; name the folder to send along")
-    if limits is not None:
-        _check_ordinary(top)
+    """Walk and hash a folder, or none, and the files of an image; raises Invalid that names what cannot be sent."""
     environments: list[str] = []
-    entries = walk(top, limits, environments)
+    top, entries = "", list[FolderEntry]()
+    if root is not None:
+        top = os.path.realpath(root)
+        if not os.path.isdir(top):  # noqa: PTH112
+            raise Invalid(f"{os.fspath(root)} is not a folder; name the folder to send along")
+        if limits is not None:
+            _check_ordinary(top)
+        entries = walk(top, limits, environments, without=image.source if image else None)
     total = sum(entry.info.st_size for entry in entries if entry.link is None)
     digests = _hash_all(top, entries, total, cache_home, progress)
     files: list[dict[str, object]] = []
@@ -97,6 +101,11 @@ def read_folder(
             contents.setdefault(digest, Content(f"{top}/{entry.path}", info))
             size += info.st_size
         count += 1
+    for path, source in image.files.items() if image else ():
+        digest, info = hash_file(source, source)
+        files.append({"path": path, "size": info.st_size, "mode": 0o644, "digest": digest})
+        contents.setdefault(digest, Content(source, info))
+        count, size = count + 1, size + info.st_size
     return Folder(top, encode({"files": files}), contents, count, size, tuple(environments))
 
 
@@ -124,8 +133,17 @@ def _check_ordinary(top: str) -> None:
         )
 
 
-def walk(top: str, limits: FolderLimits | None = None, environments: list[str] | None = None) -> list[FolderEntry]:
-    """Every file and link that is to be sent; `environments` is told of those that are not."""
+def walk(
+    top: str,
+    limits: FolderLimits | None = None,
+    environments: list[str] | None = None,
+    *,
+    without: str | None = None,
+) -> list[FolderEntry]:
+    """Every file and link that is to be sent; `environments` is told of those that are not.
+
+    What lies at `without`, a real path, is left out: an image that is sent along is no file of the job's.
+    """
     found: list[FolderEntry] = []
     size = 0
     # The last of each: whether it was asked for outright, and so is sent whatever it is.
@@ -148,7 +166,12 @@ def walk(top: str, limits: FolderLimits | None = None, environments: list[str] |
             path = f"{below}/{item.name}" if below else item.name
             is_folder = item.is_dir(follow_symlinks=False)
             verdict = rules.verdict(item.path, is_folder) if rules else None
-            if item.name in NEVER or verdict or (verdict is None and item.name in CACHES and is_folder):
+            if (
+                item.path == without
+                or item.name in NEVER
+                or verdict
+                or (verdict is None and item.name in CACHES and is_folder)
+            ):
                 continue
             if is_folder:
                 pending.append((path, rules, verdict is False))

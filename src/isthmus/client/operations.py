@@ -19,6 +19,7 @@ from .answers import check
 from .config import cache_home, find_access
 from .experiments import CompareOptions, experiment_manifest
 from .flows import Flow, Work
+from .image_files import PackedFiles, image_files
 from .jobs import JobOptions, job_manifest, question
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, Place, place_of
@@ -162,10 +163,15 @@ class Operations(ABC, Generic[Handle]):
 
         `files` is the folder; None sends nothing. The present folder, the default, is sent only if it is small;
         name it (`files=Path.cwd()`) to send it whatever its size. `notice` is told what was left out unasked. The
-        options are those of `JobOptions`.
+        options are those of `JobOptions`. An image may be a file here (`oci-archive:FILE`), which is sent along too.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = None if files is None else (yield from self._send(files, progress, notice, namespace))
+        image = image_files(options.get("image"))
+        if image is not None:
+            options["image"] = image.name
+        sent = None
+        if files is not None or image is not None:
+            sent = yield from self._send(files, progress, notice, namespace, image)
         home = yield from self._home(namespace)
         return self._handle((yield from flows.submit(home, job_manifest(command, script, sent, options))))
 
@@ -178,26 +184,28 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def send_folder(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | None,
         *,
+        image: PackedFiles | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
     ) -> Flow[Object]:
         """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes."""
-        return (yield from self._send(folder, progress, notice, namespace))
+        return (yield from self._send(folder, progress, notice, namespace, image))
 
     def _send(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | None,
         progress: Progress | None,
         notice: Notice | None,
         namespace: str | None,
+        image: PackedFiles | None = None,
     ) -> Flow[Object]:
         from .folders import FolderLimits, read_folder, tell_left_out  # hashing is not needed by most commands
 
         limits = FolderLimits() if folder == HERE else None
-        found: Folder = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
+        found: Folder = yield Work(lambda: read_folder(folder, image=image, limits=limits, cache_home=cache_home()))
         tell_left_out(found, notice)
         if not found.files:
             return {"tree": "", "count": 0, "bytes": 0}

@@ -170,6 +170,8 @@ class Observation:
     usage: RunUsage | None = None
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Which units of each class it was given."""
+    image: str | None = None
+    """Digest of the image that it runs in, where the engine knows it."""
     held: bool = False
     """Waits because we asked the engine to hold it."""
     start_between: tuple[datetime, datetime] | None = None

@@ -82,6 +82,11 @@ def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
+def is_digest(text: str) -> bool:
+    """Whether it is one."""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def parse_document(content: bytes) -> ImageIndex | ImageManifest:
     """An index or a manifest; raises EngineRefused."""
     document = _object(content)

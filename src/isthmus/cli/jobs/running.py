@@ -93,10 +93,14 @@ def start(client: Client, options: RunOptions) -> JobHandle:
         with sending(options.quiet) as progress:
             if script is None or "#SBATCH" not in script:
                 return client.run(command, script=script, files=files, progress=progress, notice=notice, **said)
+            from isthmus.client.image_files import image_files
+
             from .batches import honour
 
+            image = image_files(options.image)
+            said["image"] = image.name if image else options.image
             job = honour(client, job_manifest(None, script, None, said), quiet=options.quiet)
-            sent = None if files is None else client.send_folder(files, progress=progress, notice=notice)
+            sent = client.send_folder(files, image=image, progress=progress, notice=notice) if files or image else None
             if sent and sent["count"]:
                 job["spec"]["files"] = sent
             return client.submit(job)
