@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -163,6 +164,20 @@ async def test_bad_images_leave_nothing(folder: Path, made: Made, tmp_path: Path
         async with use(cache, find_image(read_archive(bare), HERE), "bare.tar"):
             pass
     assert (staged(folder), cache.list()) == ([], [])
+
+
+async def test_no_image_takes_more_than_all_may_nor_the_last_of_the_disk(
+    folder: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = made(layer(member("f", bytes(5000))))
+    with pytest.raises(EngineRefused, match="more than 4000 bytes"):
+        async with use(ImageCache(CacheSettings(folder, max_bytes=4000), set), image):
+            pass
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4000))
+    with pytest.raises(SiteUnavailable, match="no space left"):
+        async with use(ImageCache(CacheSettings(folder), set), image):
+            pass
+    assert staged(folder) == []
 
 
 async def test_a_folder_that_cannot_be_written_is_the_sites_trouble(made: Made, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class CacheSettings:
     max_bytes: int = 100 * 2**30
     """Of all unpacked images; beyond it, those that were not used for longest go. Default 100 GiB."""
     limits: Limits = field(default_factory=Limits)
-    """Of one image."""
+    """Of one image; it may never take more than all may, nor the last tenth of the free space."""
     unpack_seconds: float = 3600.0
     """How long unpacking one image may take. Default an hour: a slow disk, and the largest images."""
 
@@ -215,7 +215,10 @@ class ImageCache:
             }
             for layer in image.layers
         ]
-        plan = {"root": str(root), "layers": layers, "limits": asdict(self._settings.limits)}
+        limits = self._settings.limits
+        free = shutil.disk_usage(self._folder).free * 9 // 10
+        most = min(limits.bytes, self._settings.max_bytes, free)
+        plan = {"root": str(root), "layers": layers, "limits": asdict(replace(limits, bytes=most))}
         words = [sys.executable, "-S", "-m", "isthmus.images.unpacking"]
         env = {"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         seconds = self._settings.unpack_seconds
@@ -224,6 +227,8 @@ class ImageCache:
         except TimeoutError:
             raise bad(f"{name} takes longer than {seconds:g} s to unpack") from None
         answer = _answer(ended)
+        if ended.code == BAD and answer.get("too_large") and most == free:
+            raise self._failed(name, errno.ENOSPC, "")
         if ended.code == BAD:
             raise bad(f"{name}: {answer['message']}")
         if ended.code:

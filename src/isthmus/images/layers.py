@@ -41,6 +41,10 @@ class BadLayer(ValueError):
     """A layer that is not unpacked; the message says why."""
 
 
+class TooManyBytes(BadLayer):
+    """A layer with which the image becomes larger than it may be."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much one image may be."""
@@ -107,7 +111,7 @@ class LayerStream:
         self._plain.update(piece)
         self._left -= len(piece)
         if self._left < 0:
-            raise BadLayer("it is larger than images may be")
+            raise TooManyBytes("it is larger than images may be")
         return piece
 
     def _inflated(self, gzip: zlib._Decompress) -> bytes:
@@ -228,7 +232,7 @@ class RootFolder:
     def _write(self, path: str, entry: TarEntry, reader: TarReader) -> None:
         self.bytes += entry.size
         if self.bytes > self._limits.bytes:
-            raise BadLayer(f"the image has more than {self._limits.bytes} bytes")
+            raise TooManyBytes(f"the image has more than {self._limits.bytes} bytes")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             while piece := reader.read(_PIECE):

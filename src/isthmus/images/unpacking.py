@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from .layers import BadLayer, Limits, RootFolder
+from .layers import BadLayer, Limits, RootFolder, TooManyBytes
 
 BAD, FAILED = 3, 4
 """Exit codes: the image is refused; this machine could not do it. The answer says why."""
@@ -31,7 +31,7 @@ def unpack(plan: dict[str, Any]) -> dict[str, Any]:
                 file.seek(layer["offset"])
                 kept, inside = root.apply(file, layer["size"])
         except BadLayer as error:
-            raise BadLayer(f"{where} cannot be used: {error}") from error
+            raise type(error)(f"{where} cannot be used: {error}") from error
         if layer["digest"] not in (None, kept) or layer["diff_id"] != inside:
             raise BadLayer(f"{where} is not what the image says: its digest is another. Fetch or build the image again")
     shell = root.has_program("bin/sh")
@@ -57,7 +57,7 @@ def main() -> int:
     try:
         answer, code = unpack(json.load(sys.stdin)), 0
     except BadLayer as error:
-        answer, code = {"message": str(error)}, BAD
+        answer, code = {"message": str(error), "too_large": isinstance(error, TooManyBytes)}, BAD
     except OSError as error:
         answer, code = {"message": str(error), "errno": error.errno}, FAILED
     json.dump(answer, sys.stdout)

@@ -13,7 +13,17 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices
 from isthmus.errors import EngineRefused
 from isthmus.testing.engines import FolderSource, MemorySink, new_run_id, wait_ended, whole_log
-from isthmus.testing.image_archives import busybox_layer, folder, layer, link, member, oci_archive, oci_blobs, oci_files
+from isthmus.testing.image_archives import (
+    BUSYBOX,
+    busybox_layer,
+    folder,
+    layer,
+    link,
+    member,
+    oci_archive,
+    oci_blobs,
+    oci_files,
+)
 
 from .conftest import ACCOUNT, IS_ROOT, MakeEngine
 
@@ -179,7 +189,7 @@ async def test_the_site_says_what_runs_images(engine: LocalEngine) -> None:
 
 
 async def test_what_a_run_uses_stays_and_what_none_does_goes(make_engine: MakeEngine, tmp_path: Path) -> None:
-    engine = await make_engine(max_image_bytes=1)
+    engine = await make_engine(max_image_bytes=BUSYBOX.stat().st_size * 3 // 2)
     going = image_run("while [ ! -e stop ]; do sleep 0.1; done; cat /etc/os-release")
     await engine.submit(going, FolderSource(tmp_path / "sent", {"image.tar": TINY}))
     for number in range(2):
