@@ -2,7 +2,7 @@
 
 Real Kubernetes, from the lab, with one node. Baseline: `kubectl create` of a Job with the same image and command. Ours
 is what a user types too: `isthmus run --detach`, through a whole control plane. Both are measured from before the
-command is started until the pod is seen to run, by the same look at the same list of pods. The home is in
+command is started until the pod is seen to run, by the same look at the same list of pods. The store is in
 `kubernetes_store`.
 """
 
@@ -61,15 +61,15 @@ def run(seconds: int, jobs: int = 1000, objects: int = 10_000) -> Section:
         "Kubernetes",
         "The lab's Kubernetes 1.20 with one node beside everything else on this machine. As a site: `isthmus run "
         "--detach` in turns with `kubectl create` of an equivalent Job, each from the command to the pod seen running; "
-        "requests are all that the engine makes: creating, logs, writing down the end, removing. As the home (`--store "
-        "kubernetes`, jobs at the local site): requests as the API server counts them.",
+        "requests are all that the engine makes: creating, logs, writing down the end, removing. As the store "
+        "(`--store kubernetes`, jobs at the local site): requests as the API server counts them.",
     )
     with _lab() as lab, tempfile.TemporaryDirectory() as folder:
         with running_server(Path(folder) / "data") as server:
             _register(server, lab)
             section.add(_submission(lab, server, times=max(5, seconds)))
         section.add(asyncio.run(_burst(lab, Path(folder) / "engine", jobs)))
-        section.add(_both(lab, Path(folder) / "home", WAVE))
+        section.add(_both(lab, Path(folder) / "store", WAVE))
     kubernetes_store.measure(section, jobs=jobs, watched=objects // 2, held=objects)
     return section
 
@@ -168,7 +168,7 @@ async def _burst(lab: KubernetesLab, folder: Path, count: int) -> Figure:
 
 
 def _both(lab: KubernetesLab, folder: Path, jobs: int) -> Figure:
-    """One cluster as home and as site: what the control plane says that it asked, in all, for each job."""
+    """One cluster as store and as site: what the control plane says that it asked, in all, for each job."""
     asyncio.run(settled(lab.place.kubeconfig))
     server = ServerProcess(folder, store=f"kubernetes:{lab.place.kubeconfig}")
     server.start()
@@ -187,8 +187,8 @@ def _both(lab: KubernetesLab, folder: Path, jobs: int) -> Figure:
     spent.subtract(before)
     store = sum(count for what, count in spent.items() if "isthmus.dev" in what or "events" in what) / jobs
     each = sum(spent.values()) / jobs
-    measured = f"{each:.1f}, of them {store:.1f} for the home: {kubernetes_store.told(spent, jobs)}"
-    return Figure(f"as home and site at once, {jobs} jobs: API requests for each", measured)
+    measured = f"{each:.1f}, of them {store:.1f} for the store: {kubernetes_store.told(spent, jobs)}"
+    return Figure(f"as store and site at once, {jobs} jobs: API requests for each", measured)
 
 
 def _asked(server: ServerProcess) -> Counter[str]:

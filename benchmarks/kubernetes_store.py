@@ -1,4 +1,5 @@
-"""Kubernetes as the home: what a job costs the API server, and what it costs to watch and to hold thousands of objects.
+"""Kubernetes as the store: what a job costs the API server, and what it costs to watch and to hold thousands of
+objects.
 
 A real API server without nodes; the jobs run at the local site, so that every request that is counted is one of the
 store. The API server itself counts them (`apiserver_request_total`), by verb and resource. Leases, lists and the
@@ -44,7 +45,7 @@ ENDED = {
 
 
 def measure(section: Section, *, jobs: int, watched: int, held: int) -> None:
-    """Add the figures of the home."""
+    """Add the figures of the store."""
     with running_api_server(controllers=True) as control, tempfile.TemporaryDirectory() as folder:
         asyncio.run(settled(control.kubeconfig))
         server = ServerProcess(Path(folder) / "data", store=f"kubernetes:{control.kubeconfig}")
@@ -81,7 +82,7 @@ def _requests(server: ServerProcess, control: LabControlPlane, jobs: int) -> Fig
     spent.subtract(before)
     each = sum(spent.values()) / jobs
     measured = f"{each:.1f}: {told(spent, jobs)} ({took:.0f} s in all)"
-    figure = Figure(f"as home, {jobs} jobs: API requests for each", measured, target="below 8")
+    figure = Figure(f"as store, {jobs} jobs: API requests for each", measured, target="below 8")
     figure.met = each < 8
     return figure
 
@@ -126,7 +127,7 @@ def _watching(server: ServerProcess, watched: int) -> Figure:
     before, begin = _cpu_seconds(server), time.monotonic()
     time.sleep(_WATCHED)
     share = (_cpu_seconds(server) - before) / (time.monotonic() - begin)
-    figure = Figure(f"as home, steady watch of {watched} jobs: share of a core", f"{share:.1%}", target="below 5 %")
+    figure = Figure(f"as store, steady watch of {watched} jobs: share of a core", f"{share:.1%}", target="below 5 %")
     figure.met = share < 0.05
     return figure
 
@@ -148,7 +149,7 @@ def _holding(server: ServerProcess, held: int) -> Figure:
     resident = _status(server, "VmRSS") / 1024
     peak = _status(server, "VmHWM") / 1024
     measured = f"{resident:.0f} MB ({peak:.0f} MB while it read them)"
-    figure = Figure(f"as home, memory of the control plane at {held} jobs", measured, target="below 300 MB")
+    figure = Figure(f"as store, memory of the control plane at {held} jobs", measured, target="below 300 MB")
     figure.met = resident < 300
     return figure
 

@@ -159,8 +159,12 @@ def _about(kind: Kind) -> list[str]:
     names = ", ".join(f"`{n}`" for n in (kind.plural, *kind.short_names))
     lines = [told, "", f"Names: {names}; {where}. Field selectors: {fields}.", "", f"Rights: {_rights(kind)}."]
     if kind.changes is not None:
-        free = ", ".join(f"`spec.{name}`" for name in sorted(kind.changes))
-        lines += ["", f"After creation only {free} may change."]
+        times = sorted({kind.when(name) for name in kind.changes})
+        said = (
+            f"{', '.join(f'`spec.{name}`' for name in sorted(kind.changes) if kind.when(name) == when)} {when}"
+            for when in times
+        )
+        lines += ["", f"After creation may change: {'; '.join(said)}; nothing else."]
     if kind.owns:
         lines += ["", f"Owns: {', '.join(kind.owns)}."]
     return lines

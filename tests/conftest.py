@@ -140,7 +140,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session")
 def kubernetes_api() -> Iterator[LabControlPlane]:
-    """A real API server with its controllers, made a home of Isthmus. On a new machine it is built first."""
+    """A real API server with its controllers, made a store of Isthmus. On a new machine it is built first."""
     with running_api_server() as control:
         asyncio.run(settled(control.kubeconfig))
         control.start_controllers()  # after our kinds are known: they look for new ones only now and then

@@ -23,6 +23,7 @@ TARGETS = st.lists(st.sampled_from(["a", "b", "c", "d", "e", ".", ".."]), min_si
         ({"d/a": "..", "b": "d/a/.."}, {"b"}),
         ({"a": "/etc"}, {"a"}),
         ({"a": "b", "b": "a"}, set()),
+        ({"a": "a/../.."}, {"a"}),
         ({"runs/last": "1", "best": "runs/last"}, set()),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.console.manifests import at_fields, copied, from_form, lines_of, to_form
+from isthmus.client.jobs import copied
+from isthmus.console.manifests import at_fields, from_form, lines_of, to_form
 from isthmus.console.rendering import as_yaml
 from isthmus.errors import Cause, Invalid
 from isthmus.resources.kinds import EXPERIMENT, JOB

@@ -1,4 +1,4 @@
-"""Homes for stores: a SQLite file, a private PostgreSQL."""
+"""Locations for stores: a SQLite file, a private PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.testing.kubernetes_store import emptied
 from isthmus.testing.postgres import Postgres
 
 
-class DataHome:
+class DataLocation:
     """Data at one location; closes what was opened on it."""
 
     def __init__(self, location: str | Path, schema: str = "isthmus") -> None:
@@ -42,22 +42,22 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-async def sqlite_home(tmp_path: Path) -> AsyncIterator[DataHome]:
-    home = DataHome(tmp_path / "data" / "isthmus.db")
-    yield home
-    await home.close()
+async def sqlite_location(tmp_path: Path) -> AsyncIterator[DataLocation]:
+    location = DataLocation(tmp_path / "data" / "isthmus.db")
+    yield location
+    await location.close()
 
 
 @pytest.fixture
-async def postgres_home(postgres: Postgres) -> AsyncIterator[DataHome]:
-    home = DataHome(postgres.url, f"t_{uuid.uuid4().hex}")
-    yield home
-    await home.close()
+async def postgres_location(postgres: Postgres) -> AsyncIterator[DataLocation]:
+    location = DataLocation(postgres.url, f"t_{uuid.uuid4().hex}")
+    yield location
+    await location.close()
 
 
 @pytest.fixture
-async def kubernetes_home(kubernetes_api: LabControlPlane) -> AsyncIterator[DataHome]:
+async def kubernetes_location(kubernetes_api: LabControlPlane) -> AsyncIterator[DataLocation]:
     await emptied(kubernetes_api.kubeconfig)
-    home = DataHome(f"kubernetes:{kubernetes_api.kubeconfig}")
-    yield home
-    await home.close()
+    location = DataLocation(f"kubernetes:{kubernetes_api.kubeconfig}")
+    yield location
+    await location.close()

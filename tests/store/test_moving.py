@@ -23,7 +23,7 @@ from isthmus.testing.kubernetes_store import emptied
 from isthmus.testing.postgres import Postgres
 from isthmus.testing.stores import changed, job, job_key, owned_by, site, status
 
-from .conftest import DataHome
+from .conftest import DataLocation
 
 pytestmark = pytest.mark.anyio
 
@@ -94,23 +94,23 @@ def told(objects: list[Object]) -> list[Any]:
     found = []
     for obj in objects[:-1]:
         meta = obj["metadata"]
-        spec = validate(KINDS[obj["kind"]], obj)["spec"]  # some homes leave out what is not set
+        spec = validate(KINDS[obj["kind"]], obj)["spec"]  # some stores leave out what is not set
         found.append((obj["kind"], meta["name"], meta.get("labels"), meta.get("finalizers"), spec))
     return sorted(found, key=lambda item: item[:2])
 
 
 @pytest.mark.real
-async def test_from_home_to_home_and_back(tmp_path: Path, postgres: Postgres, kubernetes_api: LabControlPlane) -> None:
+async def test_between_stores_and_back(tmp_path: Path, postgres: Postgres, kubernetes_api: LabControlPlane) -> None:
     await emptied(kubernetes_api.kubeconfig)
     async with opened(tmp_path / "first.db") as store:
         await fill(store)
         run = Job.model_validate((await store.get(job_key("zz-running"))).obj).run_id
         objects = await exported(store)
     first = told(objects)
-    homes: list[str | Path] = [postgres.url, tmp_path / "second.db"]
-    homes += [f"kubernetes:{kubernetes_api.kubeconfig}", tmp_path / "third.db"]
-    for home in homes:
-        async with opened(home) as store:
+    locations: list[str | Path] = [postgres.url, tmp_path / "second.db"]
+    locations += [f"kubernetes:{kubernetes_api.kubeconfig}", tmp_path / "third.db"]
+    for location in locations:
+        async with opened(location) as store:
             report = await Importer(store).run(check_whole(objects))
             assert (report.refused, report.made) == ([], len(objects) - 1)
             await check(store, run)
@@ -147,13 +147,13 @@ async def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-async def test_broken_off_at_every_object(tmp_path: Path, kubernetes_home: DataHome) -> None:
+async def test_broken_off_at_every_object(tmp_path: Path, kubernetes_location: DataLocation) -> None:
     """Nobody may lead on half an import; repeated, it finishes what was half done and makes the rest."""
     async with opened(tmp_path / "a.db") as store:
         await fill(store)
         run = Job.model_validate((await store.get(job_key("zz-running"))).obj).run_id
         objects = check_whole(await exported(store))
-    target = await kubernetes_home.open()
+    target = await kubernetes_location.open()
     for count in range(1, len(objects)):
         importer = Importer(target)
         original = importer._take

@@ -21,14 +21,14 @@ from isthmus.testing.postgres import Postgres
 from isthmus.testing.store_watches import ADDED, take, told
 from isthmus.testing.stores import PATIENCE, job, job_key
 
-from .conftest import DataHome
+from .conftest import DataLocation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 
 @pytest.fixture
-async def store(postgres_home: DataHome) -> PostgresStore:
-    store = await postgres_home.open()
+async def store(postgres_location: DataLocation) -> PostgresStore:
+    store = await postgres_location.open()
     assert isinstance(store, PostgresStore)
     return store
 
@@ -144,8 +144,8 @@ async def test_an_answer_that_stays_unknown_is_called_so(store: PostgresStore, m
     assert (await store.get(job_key("a"))).key.name == "a"
 
 
-async def test_a_replica_that_froze_does_not_hold_the_others(postgres_home: DataHome, admin: Any) -> None:
-    quick = await postgres_home.open(StoreSettings(lock_wait=0.2))
+async def test_a_replica_that_froze_does_not_hold_the_others(postgres_location: DataLocation, admin: Any) -> None:
+    quick = await postgres_location.open(StoreSettings(lock_wait=0.2))
     assert isinstance(quick, PostgresStore)
     await quick.create(JOB, job("a"))
     async with admin.transaction():
@@ -167,14 +167,14 @@ async def test_a_database_set_back(store: PostgresStore, admin: Any) -> None:
             await take(changes, 1)
 
 
-async def test_a_newer_schema_is_refused(store: PostgresStore, postgres_home: DataHome, admin: Any) -> None:
+async def test_a_newer_schema_is_refused(store: PostgresStore, postgres_location: DataLocation, admin: Any) -> None:
     await admin.execute(f"UPDATE {store._settings.schema}.counter SET schema = 99")
     with pytest.raises(Misconfigured, match="newer Isthmus"):
-        await postgres_home.open()
+        await postgres_location.open()
 
 
-async def test_two_replicas_may_start_together(postgres_home: DataHome) -> None:
-    stores = await asyncio.gather(*(postgres_home.open() for _ in range(4)))
+async def test_two_replicas_may_start_together(postgres_location: DataLocation) -> None:
+    stores = await asyncio.gather(*(postgres_location.open() for _ in range(4)))
     await asyncio.gather(*(store.create(JOB, job(f"j{n}")) for n, store in enumerate(stores)))
     assert len((await stores[0].list(Query(JOB))).records) == 4
 

@@ -42,8 +42,8 @@ def _follow(path: str, links: Mapping[str, str], most: int) -> tuple[bool, int]:
             target = links.get("/".join(here))
             if target is not None:
                 hops += 1
-                if hops > _MOST_HOPS:  # no kernel follows it further
-                    return False, steps
+                if hops > _MOST_HOPS:  # no kernel follows a circle further, but programs that go by the text do
+                    return ".." in todo, steps
                 if target.startswith("/"):
                     return True, steps
                 here.pop()

@@ -260,7 +260,7 @@ def read_output(namespace: str, name: str, path: str) -> Flow[bytes]:
     return bytes(answer.body)
 
 
-def home() -> Flow[str]:
+def own_tenant() -> Flow[str]:
     """The tenant that the token is for: the namespace meant when none is named."""
     review = yield from ask(requests.whoami())
     groups = ((review.get("status") or {}).get("userInfo") or {}).get("groups") or []

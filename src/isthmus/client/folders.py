@@ -18,7 +18,6 @@ from isthmus.errors import Invalid, TooLarge
 
 from .hashes import HashCache, hash_file, unreadable
 from .ignoring import CACHES, ENVIRONMENT_FILE, IGNORE_FILES, NEVER, Rules, rules_above, rules_in
-from .image_files import PackedFiles
 from .requests import encode
 
 MAX_FILES = 200_000
@@ -69,23 +68,24 @@ class Folder(NamedTuple):
 
 
 def read_folder(
-    root: str | os.PathLike[str] | None,
+    root: str | os.PathLike[str],
     *,
-    image: PackedFiles | None = None,
     limits: FolderLimits | None = None,
     cache_home: Path | None = None,
     progress: Progress | None = None,
+    without: str | None = None,
 ) -> Folder:
-    """Walk and hash a folder, or none, and the files of an image; raises Invalid that names what cannot be sent."""
+    """Walk and hash a folder; raises Invalid that names what cannot be sent and what to do.
+
+    What lies at `without`, a real path, is left out: an image that is sent along is no file of the job's.
+    """
+    top = os.path.realpath(root)
+    if not os.path.isdir(top):  # noqa: PTH112
+        raise Invalid(f"{os.fspath(root)} is not a folder; name the folder to send along")
+    if limits is not None:
+        _check_ordinary(top)
     environments: list[str] = []
-    top, entries = "", list[FolderEntry]()
-    if root is not None:
-        top = os.path.realpath(root)
-        if not os.path.isdir(top):  # noqa: PTH112
-            raise Invalid(f"{os.fspath(root)} is not a folder; name the folder to send along")
-        if limits is not None:
-            _check_ordinary(top)
-        entries = walk(top, limits, environments, without=image.source if image else None)
+    entries = walk(top, limits, environments, without=without)
     total = sum(entry.info.st_size for entry in entries if entry.link is None)
     digests = _hash_all(top, entries, total, cache_home, progress)
     files: list[dict[str, object]] = []
@@ -101,12 +101,25 @@ def read_folder(
             contents.setdefault(digest, Content(f"{top}/{entry.path}", info))
             size += info.st_size
         count += 1
-    for path, source in image.files.items() if image else ():
-        digest, info = hash_file(source, source)
-        files.append({"path": path, "size": info.st_size, "mode": 0o644, "digest": digest})
-        contents.setdefault(digest, Content(source, info))
-        count, size = count + 1, size + info.st_size
     return Folder(top, encode({"files": files}), contents, count, size, tuple(environments))
+
+
+def with_file(folder: Folder | None, path: str, source: str) -> Folder:
+    """The folder with one more file, from elsewhere on this machine; it takes the place of one of that name."""
+    import json
+
+    digest, info = hash_file(source, path)
+    files = json.loads(folder.document)["files"] if folder else []
+    files = [file for file in files if file["path"] != path and not file["path"].startswith(f"{path}/")]
+    files.append({"path": path, "size": info.st_size, "mode": 0o600, "digest": digest})
+    return Folder(
+        folder.root if folder else "",
+        encode({"files": sorted(files, key=lambda file: str(file["path"]))}),
+        {**(folder.contents if folder else {}), digest: Content(source, info)},
+        len(files),
+        sum(file["size"] for file in files),
+        folder.environments if folder else (),
+    )
 
 
 def is_everything(folder: str | os.PathLike[str]) -> bool:
@@ -140,10 +153,7 @@ def walk(
     *,
     without: str | None = None,
 ) -> list[FolderEntry]:
-    """Every file and link that is to be sent; `environments` is told of those that are not.
-
-    What lies at `without`, a real path, is left out: an image that is sent along is no file of the job's.
-    """
+    """Every file and link that is to be sent; `environments` is told of those that are not."""
     found: list[FolderEntry] = []
     size = 0
     # The last of each: whether it was asked for outright, and so is sent whatever it is.

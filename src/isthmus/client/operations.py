@@ -11,6 +11,7 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
@@ -20,7 +21,7 @@ from .config import cache_home, find_access
 from .experiments import CompareOptions, experiment_manifest
 from .flows import Flow, Work
 from .image_files import PackedFiles, image_files
-from .jobs import JobOptions, job_manifest, question
+from .jobs import STDIN_PATH, JobOptions, job_manifest, question, with_stdin
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, Place, place_of
 from .requests import Object, Request
@@ -133,17 +134,17 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def namespace(self) -> Flow[str]:
         """The tenant meant when none is named: the one given, or the token's own."""
-        return (yield from self._home(None))
+        return (yield from self._tenant(None))
 
-    def _home(self, namespace: str | None) -> Flow[str]:
+    def _tenant(self, namespace: str | None) -> Flow[str]:
         if namespace:
             return namespace
         if self._namespace is None:
-            self._namespace = yield from flows.home()
+            self._namespace = yield from flows.own_tenant()
         return self._namespace
 
     def _where(self, place: Place, namespace: str | None, everywhere: bool = False) -> Flow[str | None]:
-        return (yield from self._home(namespace)) if place.namespaced and not everywhere else None
+        return (yield from self._tenant(namespace)) if place.namespaced and not everywhere else None
 
     # Jobs
 
@@ -154,6 +155,7 @@ class Operations(ABC, Generic[Handle]):
         *,
         script: str | None = None,
         files: str | os.PathLike[str] | None = HERE,
+        stdin: bytes | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
@@ -161,25 +163,25 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Handle]:
         """Start a command or a script, with a folder sent along, and answer at once with a handle.
 
-        `files` is the folder; None sends nothing. The present folder, the default, is sent only if it is small;
-        name it (`files=Path.cwd()`) to send it whatever its size. `notice` is told what was left out unasked. The
-        options are those of `JobOptions`. An image may be a file here (`oci-archive:FILE`), which is sent along too.
+        `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
+        name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
+        or the path of a file. `notice` is told what was left out unasked. The options are those of `JobOptions`. An
+        image may be a file here (`oci-archive:FILE`), which is sent along too.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
         image = image_files(options.get("image"))
         if image is not None:
             options["image"] = image.name
-        sent = None
-        if files is not None or image is not None:
-            sent = yield from self._send(files, progress, notice, namespace, image)
-        home = yield from self._home(namespace)
-        return self._handle((yield from flows.submit(home, job_manifest(command, script, sent, options))))
+        sent = yield from self._send(files, progress, notice, namespace, stdin, image)
+        tenant = yield from self._tenant(namespace)
+        job = with_stdin(job_manifest(command, script, sent, options), stdin)
+        return self._handle((yield from flows.submit(tenant, job)))
 
     @operation
     def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Handle]:
         """Create a Job from its manifest, exactly once even if replies are lost on the way."""
-        home = yield from self._home(namespace or _namespace_in(job))
-        return self._handle((yield from flows.submit(home, job)))
+        tenant = yield from self._tenant(namespace or _namespace_in(job))
+        return self._handle((yield from flows.submit(tenant, job)))
 
     @operation
     def send_folder(
@@ -187,12 +189,16 @@ class Operations(ABC, Generic[Handle]):
         folder: str | os.PathLike[str] | None,
         *,
         image: PackedFiles | None = None,
+        stdin: bytes | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
     ) -> Flow[Object]:
-        """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes."""
-        return (yield from self._send(folder, progress, notice, namespace, image))
+        """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes.
+
+        `stdin` is sent as one more file of it, for a job that reads it on standard input; so are the files of `image`.
+        """
+        return (yield from self._send(folder, progress, notice, namespace, stdin, image))
 
     def _send(
         self,
@@ -200,14 +206,37 @@ class Operations(ABC, Generic[Handle]):
         progress: Progress | None,
         notice: Notice | None,
         namespace: str | None,
+        stdin: bytes | os.PathLike[str] | None = None,
         image: PackedFiles | None = None,
     ) -> Flow[Object]:
-        from .folders import FolderLimits, read_folder, tell_left_out  # hashing is not needed by most commands
+        more = dict(image.files) if image else {}
+        if stdin is None:
+            return (yield from self._send_all(folder, progress, notice, namespace, image, more))
+        from .standard_input import as_file
+
+        with as_file(stdin) as path:
+            return (yield from self._send_all(folder, progress, notice, namespace, image, more | {STDIN_PATH: path}))
+
+    def _send_all(
+        self,
+        folder: str | os.PathLike[str] | None,
+        progress: Progress | None,
+        notice: Notice | None,
+        namespace: str | None,
+        image: PackedFiles | None,
+        more: Mapping[str, str],
+    ) -> Flow[Object]:
+        from .folders import FolderLimits, read_folder, tell_left_out, with_file  # not needed by most
 
         limits = FolderLimits() if folder == HERE else None
-        found: Folder = yield Work(lambda: read_folder(folder, image=image, limits=limits, cache_home=cache_home()))
-        tell_left_out(found, notice)
-        if not found.files:
+        found: Folder | None = None
+        if folder is not None:
+            without = image.source if image else None
+            found = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home(), without=without))
+            tell_left_out(found, notice)
+        for path, source in more.items():
+            found = yield Work(partial(with_file, found, path, source))
+        if found is None or not found.files:
             return {"tree": "", "count": 0, "bytes": 0}
 
         def pack(digests: Sequence[str]) -> requests.Body:
@@ -215,22 +244,22 @@ class Operations(ABC, Generic[Handle]):
 
             return pack_body(found.contents, digests, progress)
 
-        home = yield from self._home(namespace)
-        return (yield from flows.upload(home, found.contents, found.document, pack))
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.upload(tenant, found.contents, found.document, pack))
 
     @operation
     def job(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
         """A job by its name."""
-        home = yield from self._home(namespace)
-        return self._handle((yield from flows.ask(requests.get(JOBS, home, name))))
+        tenant = yield from self._tenant(namespace)
+        return self._handle((yield from flows.ask(requests.get(JOBS, tenant, name))))
 
     @operation
     def jobs(
         self, *, phase: str | None = None, labels: str | None = None, namespace: str | None = None
     ) -> Flow[list[Handle]]:
         """The jobs, oldest first; of one phase, or with certain labels, if you say so."""
-        home = yield from self._home(namespace)
-        found, _ = yield from flows.everything(JOBS, home, labels, f"status.phase={phase}" if phase else None)
+        tenant = yield from self._tenant(namespace)
+        found, _ = yield from flows.everything(JOBS, tenant, labels, f"status.phase={phase}" if phase else None)
         return [self._handle(job) for job in _oldest_first(found, "metadata", "creationTimestamp")]
 
     @feed
@@ -246,8 +275,8 @@ class Operations(ABC, Generic[Handle]):
         namespace: str | None = None,
     ) -> Feed[bytes]:
         """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
-        home = yield from self._home(namespace)
-        cursor = LogCursor(home, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
+        tenant = yield from self._tenant(namespace)
+        cursor = LogCursor(tenant, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
         yield from resuming.read_log(cursor)
 
     @feed
@@ -258,8 +287,8 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def wait(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Handle]:
         """Wait until a job has ended; raises TimeoutError if it takes longer than `timeout` seconds."""
-        home = yield from self._home(namespace)
-        return self._handle((yield from resuming.wait(JOBS, home, name, timeout)))
+        tenant = yield from self._tenant(namespace)
+        return self._handle((yield from resuming.wait(JOBS, tenant, name, timeout)))
 
     @operation
     def cancel(self, name: str, *, namespace: str | None = None) -> Flow[Handle]:
@@ -277,8 +306,8 @@ class Operations(ABC, Generic[Handle]):
         return (yield from self._intend("Run", name, namespace))
 
     def _intend(self, intent: str, name: str, namespace: str | None) -> Flow[Handle]:
-        home = yield from self._home(namespace)
-        return self._handle((yield from flows.intend(intent, home, name)))
+        tenant = yield from self._tenant(namespace)
+        return self._handle((yield from flows.intend(intent, tenant, name)))
 
     @operation
     def plan(
@@ -290,14 +319,14 @@ class Operations(ABC, Generic[Handle]):
         namespace: str | None = None,
     ) -> Flow[Object]:
         """What would become of a job: a manifest, or the name of one that there is, perhaps with another deadline."""
-        home = yield from self._home(namespace)
-        answer = yield from flows.ask(requests.plan(home, question(job, deadline, late_cost_per_hour)))
+        tenant = yield from self._tenant(namespace)
+        answer = yield from flows.ask(requests.plan(tenant, question(job, deadline, late_cost_per_hour)))
         return dict(answer["status"])
 
     @operation
     def outputs(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""
-        return (yield from flows.outputs((yield from self._home(namespace)), name))
+        return (yield from flows.outputs((yield from self._tenant(namespace)), name))
 
     @operation
     def download(
@@ -307,20 +336,34 @@ class Operations(ABC, Generic[Handle]):
 
         Of an array, what each element left goes into a folder named by its index.
         """
-        return (yield from flows.download((yield from self._home(namespace)), name, Path(folder)))
+        return (yield from flows.download((yield from self._tenant(namespace)), name, Path(folder)))
 
     @operation
     def read_output(self, name: str, path: str, *, namespace: str | None = None) -> Flow[bytes]:
         """One file that a job left."""
-        return (yield from flows.read_output((yield from self._home(namespace)), name, path))
+        return (yield from flows.read_output((yield from self._tenant(namespace)), name, path))
+
+    @operation
+    def files(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
+        """What is in the folder of a running job: `files`, each with path, kind, size and time; `complete` or not."""
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.ask(requests.working_files(tenant, name)))
+
+    @feed
+    def read_file(
+        self, name: str, path: str, *, offset: int = 0, size: int | None = None, namespace: str | None = None
+    ) -> Feed[bytes]:
+        """One file of a running job as it is now, in pieces: from `offset`, at most `size` bytes."""
+        tenant = yield from self._tenant(namespace)
+        yield from resuming.read_working_file(tenant, name, path, offset, size)
 
     @operation
     def metrics(
         self, name: str, *, since: str | None = None, attempt: int | None = None, namespace: str | None = None
     ) -> Flow[Object]:
         """What was measured of a job so far: `series` of points, and a `cursor` to read on from with `since`."""
-        home = yield from self._home(namespace)
-        return (yield from flows.ask(requests.metrics(home, name, since, attempt)))
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.ask(requests.metrics(tenant, name, since, attempt)))
 
     # Experiments
 
@@ -338,14 +381,14 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Object]:
         """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`."""
         experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = None if files is None else (yield from self._send(files, progress, notice, namespace))
-        home = yield from self._home(namespace)
-        return (yield from flows.submit(home, experiment_manifest(command, script, sent, options), EXPERIMENTS))
+        sent = yield from self._send(files, progress, notice, namespace)
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.submit(tenant, experiment_manifest(command, script, sent, options), EXPERIMENTS))
 
     @operation
     def wait_experiment(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Flow[Object]:
         """Wait until an experiment is over, and answer it; raises TimeoutError after `timeout` seconds."""
-        return (yield from resuming.wait(EXPERIMENTS, (yield from self._home(namespace)), name, timeout))
+        return (yield from resuming.wait(EXPERIMENTS, (yield from self._tenant(namespace)), name, timeout))
 
     # Objects of any kind
 
@@ -367,8 +410,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Objects]:
         """All objects of a kind; `everywhere` looks into every tenant that you may see."""
         place = place_of(kind)
-        home = yield from self._where(place, namespace, everywhere)
-        items, _ = yield from flows.everything(place, home, labels, fields)
+        tenant = yield from self._where(place, namespace, everywhere)
+        items, _ = yield from flows.everything(place, tenant, labels, fields)
         return items
 
     @operation
@@ -380,15 +423,15 @@ class Operations(ABC, Generic[Handle]):
         In a dry run the server checks everything and keeps nothing.
         """
         place = flows.place_of_object(obj)
-        home = yield from self._where(place, namespace or _namespace_in(obj))
-        return (yield from flows.apply(place, home, obj, dry_run=dry_run))
+        tenant = yield from self._where(place, namespace or _namespace_in(obj))
+        return (yield from flows.apply(place, tenant, obj, dry_run=dry_run))
 
     @operation
     def create(self, obj: Mapping[str, Any], *, dry_run: bool = False, namespace: str | None = None) -> Flow[Object]:
         """Create an object of any kind; in a dry run it is checked and not kept."""
         place = flows.place_of_object(obj)
-        home = yield from self._where(place, namespace or _namespace_in(obj))
-        return (yield from flows.ask(requests.create(place, home, obj, dry_run=dry_run)))
+        tenant = yield from self._where(place, namespace or _namespace_in(obj))
+        return (yield from flows.ask(requests.create(place, tenant, obj, dry_run=dry_run)))
 
     @operation
     def patch(self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Object]:
@@ -402,8 +445,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Object]:
         """Delete an object; `propagation` is Background, Foreground or Orphan."""
         place = place_of(kind)
-        home = yield from self._where(place, namespace)
-        return (yield from flows.ask(requests.delete(place, home, name, propagation)))
+        tenant = yield from self._where(place, namespace)
+        return (yield from flows.ask(requests.delete(place, tenant, name, propagation)))
 
     @feed
     def watch(
@@ -418,8 +461,8 @@ class Operations(ABC, Generic[Handle]):
     ) -> Feed[WatchEvent]:
         """The present objects as ADDED, then every change, for ever or for `timeout` seconds."""
         place = place_of(kind)
-        home = yield from self._where(place, namespace, everywhere)
-        yield from resuming.read_watch(WatchCursor(place, home, labels, fields), timeout)
+        tenant = yield from self._where(place, namespace, everywhere)
+        yield from resuming.read_watch(WatchCursor(place, tenant, labels, fields), timeout)
 
     @feed
     def read_watch(self, cursor: WatchCursor, timeout: float | None = None) -> Feed[WatchEvent]:

@@ -56,7 +56,7 @@ class ServerSettings:
 
     @property
     def in_cluster(self) -> bool:
-        """Whether a Kubernetes cluster is the home: others than our API write there."""
+        """Whether a Kubernetes cluster is the store: others than our API write there."""
         return (self.store or "").startswith("kubernetes:")
 
     @property

@@ -11,7 +11,7 @@ JOBS_WAITING = Gauge("isthmus_jobs_waiting", "Jobs that are ready and wait for a
 PLACEMENT_SECONDS = Histogram("isthmus_placement_seconds", "Time of one placement pass")
 EVENTS_DROPPED = Counter("isthmus_events_dropped_total", "Events not written because there were too many")
 KUBERNETES_REQUESTS = Counter(
-    "isthmus_kubernetes_requests_total", "What API servers of Kubernetes were asked, as site and as home", ["what"]
+    "isthmus_kubernetes_requests_total", "What API servers of Kubernetes were asked, as site and as store", ["what"]
 )
 TASK_FAILURES = Counter(
     "isthmus_task_failures_total", "Background tasks that failed and were started again, by task", ["task"]

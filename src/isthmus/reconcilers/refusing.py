@@ -1,6 +1,6 @@
 """Objects that others wrote past our API, or an earlier version let pass: refused here, with the models' own sentence.
 
-Where a cluster is the home, anybody with kubectl writes objects that only a schema has checked. Reconcilers must never
+Where a cluster is the store, anybody with kubectl writes objects that only a schema has checked. Reconcilers must never
 see one that the models would not take. A new one is not shown to them at all; of one that was good and was changed for
 the worse, they go on seeing the spec that was good. The object itself says what is wrong with it: a job that has not
 begun fails, with the reason `Invalid`; everything else gets the condition `Accepted`, which turns true when
@@ -17,9 +17,9 @@ import orjson
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.changing import check_change
 from isthmus.resources.kinds import JOB, KINDS, Kind
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.promises import check_promised
 from isthmus.resources.states import JobPhase
 from isthmus.resources.validation import validate
 from isthmus.runtime.declaring import Background
@@ -94,9 +94,9 @@ class Refuser:
 def _check(record: Record, known: Record | None) -> None:
     """What the API checks of an object and of a change to it."""
     kind = KINDS[record.key.kind]
-    spec = validate(kind, record.obj).get("spec")
-    if known is not None and known.uid == record.uid and spec is not None:
-        check_promised(kind, record.key.name, validate(kind, known.obj)["spec"], spec)
+    checked = validate(kind, record.obj)
+    if known is not None and known.uid == record.uid and "spec" in checked:
+        check_change(kind, validate(kind, known.obj), checked)
 
 
 def _with_good_spec(record: Record, known: Record | None) -> Record | None:

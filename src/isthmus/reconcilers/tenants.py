@@ -76,7 +76,7 @@ class TenantReconciler:
         return Result(requeue_after=5)
 
     async def _space(self, tenant: Tenant) -> list[Condition]:
-        """See to its namespace, where the home has such; the conditions that follow."""
+        """See to its namespace, where the store has such; the conditions that follow."""
         if self._spaces is None:
             return tenant.status.conditions
         self._leadership.check()

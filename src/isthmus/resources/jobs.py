@@ -1,8 +1,7 @@
 """Job: work that runs to completion, once per try, anywhere.
 
-The spec says what is wanted and never which engine does it. The status says what was seen. After a job is
-accepted only `intent`, `priority`, `deadline`, `lateCostPerHour`, `retries` and `ttlAfterFinished` may change: the
-rest has been promised to an engine.
+The spec says what is wanted and never which engine does it. The status says what was seen. After a job is accepted
+only a few fields may change: the rest has been promised to an engine.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
 from .arrays import expand_indices
-from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
+from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_any_time, while_in
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory, check_pattern
+from .fields import Cpus, Duration, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
 from .schemas.crd_rules import job_rules
-from .states import JOB_PHASES, JOB_TRANSITIONS, JobPhase
+from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
@@ -42,7 +41,20 @@ INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
 
 
-LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024)]
+def _below(folder: str) -> str:
+    if folder != "." and ("\0" in folder or {"", ".", ".."} & set(folder.removesuffix("/").split("/"))):
+        raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
+    return folder.removesuffix("/")
+
+
+def _stays(pattern: str) -> str:
+    if ".." in pattern.split("/"):
+        raise ValueError("must be a file below the job's own folder, such as logs/%j.out")
+    return pattern
+
+
+Below = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_below)]
+LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024), AfterValidator(_stays)]
 
 
 class Intent(StrEnum):
@@ -189,20 +201,9 @@ class Dependency(Model):
 
     job: Name
     condition: DependencyCondition = DependencyCondition.SUCCEEDED
-    outputs_into: str | None = Field(
-        default=None,
-        max_length=1024,
-        description="take its outputs along, into this folder of the job; . is the job's own folder",
+    outputs_into: Below | None = Field(
+        default=None, description="take its outputs along, into this folder of the job; . is the job's own folder"
     )
-
-    @field_validator("outputs_into")
-    @classmethod
-    def _inside(cls, folder: str | None) -> str | None:
-        if folder is None or folder == ".":
-            return folder
-        if "\0" in folder or any(part in ("", ".", "..") for part in folder.removesuffix("/").split("/")):
-            raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
-        return folder.removesuffix("/")
 
     @model_validator(mode="after")
     def _when_there_are_any(self) -> Dependency:
@@ -242,10 +243,11 @@ class Placement(Model):
 
 
 class LogFiles(Model):
-    """The output as files among the outputs, named as `sbatch --output` and `--error` name them."""
+    """The output as files in the working folder and among the outputs, named as by `sbatch --output` and `--error`."""
 
     stdout: LogPattern | None = Field(default=None, description="such as logs/%x-%j.out")
     stderr: LogPattern | None = Field(default=None, description="standard error, where the streams are separate")
+    append: bool = Field(default=False, description="keep what such a file, sent along, holds before the output")
 
 
 class JobSpec(Model):
@@ -269,9 +271,15 @@ class JobSpec(Model):
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
     )
+    stdin: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="file of the job's folder that it reads on standard input; none means that there is nothing",
+    )
     log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
+    working_dir: Below | None = Field(default=None, description="folder below the job's own in which it starts")
     resources: Resources = Field(default_factory=Resources)
     array: Array | None = None
     dependencies: list[Dependency] = Field(default_factory=list, max_length=1024)
@@ -337,6 +345,11 @@ class JobSpec(Model):
     def _args(cls, args: list[str]) -> list[str]:
         _check_words(args)
         return args
+
+    @field_validator("stdin")
+    @classmethod
+    def _a_file(cls, path: str | None) -> str | None:
+        return None if path is None else check_path(path)
 
     @field_validator("outputs")
     @classmethod
@@ -574,7 +587,8 @@ JOB = Kind(
     description="Work that runs to completion.",
     phases=JOB_PHASES,
     transitions=JOB_TRANSITIONS,
-    changes=frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"}),
+    changes=at_any_time("intent", "ttlAfterFinished")
+    | while_in(set(JobPhase) - TERMINAL, "priority", "deadline", "lateCostPerHour", "retries"),
     admit=(_not_on_itself, _room_for_elements),
     crd_rules=job_rules("spec"),
     rights=Rights(viewer=READ, member=WRITE, readable=("*",)),

@@ -1,4 +1,4 @@
-"""The store contract: what every home of objects offers, and what it promises.
+"""The store contract: what every place for objects offers, and what it promises.
 
 - An object is JSON. The store owns `uid`, `resourceVersion`, `generation`, `creationTimestamp` and
   `deletionTimestamp` of its metadata and looks at nothing else but labels, finalizers, owner references and the
@@ -159,7 +159,7 @@ ORPHAN_FINALIZER = "orphan"
 
 
 class Spaces(Protocol):
-    """The namespaces of tenants, where a home wants them made."""
+    """The namespaces of tenants, where a store wants them made."""
 
     async def keep(self, tenant: Tenant) -> None:
         """See to it that the tenant has its namespace with its roles and quotas; raises Invalid when it cannot have."""

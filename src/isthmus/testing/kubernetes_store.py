@@ -1,4 +1,4 @@
-"""An API server made a home of Isthmus, for tests: our kinds, some namespaces, and nothing left of earlier tests."""
+"""An API server made a store of Isthmus, for tests: our kinds, some namespaces, and nothing left of earlier tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def calling(kubeconfig: Path) -> KubernetesClient:
 
 
 async def settled(kubeconfig: Path) -> None:
-    """Make a new API server a home."""
+    """Make a new API server a store."""
     async with calling(kubeconfig) as api:
         await define(api)
         await make_namespaces(api)

@@ -29,10 +29,10 @@ class LogContract(Contract):
             assert again.version > record.version
             record = await store.update(JOB, changed(again, spec={"priority": 1}))
 
-    async def test_too_old(self, home: StoreLocation, store: Store) -> None:
+    async def test_too_old(self, location: StoreLocation, store: Store) -> None:
         """Expired, before the first change: the watcher must list again."""
         await store.close()
-        short = await home.open(StoreSettings(keep_changes=5, trim_interval=0.02, recent_changes=2))
+        short = await location.open(StoreSettings(keep_changes=5, trim_interval=0.02, recent_changes=2))
         since = await short.version()
         for n in range(20):
             await short.create(JOB, job(f"j{n}"))
@@ -49,13 +49,13 @@ class LogContract(Contract):
         async with short.watch(Query(JOB), since=latest - 3) as changes:
             assert told(await take(changes, 3)) == [(ADDED, f"j{n}") for n in (17, 18, 19)]
 
-    async def test_by_age(self, home: StoreLocation, store: Store) -> None:
+    async def test_by_age(self, location: StoreLocation, store: Store) -> None:
         """Old changes go even when they are few."""
         since = await store.version()
         for n in range(3):
             await store.create(JOB, job(f"j{n}"))
         await store.close()
-        short = await home.open(StoreSettings(keep_seconds=-10, trim_interval=0.02))
+        short = await location.open(StoreSettings(keep_seconds=-10, trim_interval=0.02))
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
@@ -67,12 +67,12 @@ class LogContract(Contract):
             await short.create(JOB, job("new"))
             assert told(await take(changes, 1)) == [(ADDED, "new")]
 
-    async def test_the_past_is_read_from_the_log(self, home: StoreLocation, store: Store) -> None:
+    async def test_the_past_is_read_from_the_log(self, location: StoreLocation, store: Store) -> None:
         """Far more than is held in memory, and after opening again."""
         since = await store.version()
         await asyncio.gather(*(store.create(JOB, job(f"j{n:04}")) for n in range(1300)))
         await store.close()
-        again = await home.open(StoreSettings(recent_changes=10))
+        again = await location.open(StoreSettings(recent_changes=10))
         async with again.watch(Query(JOB), since=since) as changes:
             await again.create(JOB, job("last"))
             got = await take(changes, 1301)
@@ -80,10 +80,10 @@ class LogContract(Contract):
         assert got[-1].record is not None
         assert got[-1].record.key.name == "last"
 
-    async def test_a_list_continued_too_late(self, home: StoreLocation, store: Store) -> None:
+    async def test_a_list_continued_too_late(self, location: StoreLocation, store: Store) -> None:
         """From its version no watch could start any more: list again."""
         await store.close()
-        short = await home.open(StoreSettings(keep_changes=3, trim_interval=0.02, recent_changes=1))
+        short = await location.open(StoreSettings(keep_changes=3, trim_interval=0.02, recent_changes=1))
         for n in range(4):
             await short.create(JOB, job(f"j{n}"))
         page = await short.list(Query(JOB), limit=1)

@@ -125,10 +125,10 @@ class WatchingContract(Contract):
             async with store.watch(Query(JOB), since=await store.version() + 100_000):
                 pass
 
-    async def test_a_slow_reader_is_dropped_alone(self, home: StoreLocation, store: Store) -> None:
+    async def test_a_slow_reader_is_dropped_alone(self, location: StoreLocation, store: Store) -> None:
         """It is told to list again; the others miss nothing."""
         await store.close()
-        small = await home.open(StoreSettings(buffer_changes=10))
+        small = await location.open(StoreSettings(buffer_changes=10))
         since = await small.version()
         async with small.watch(Query(JOB), since=since) as slow, small.watch(Query(JOB), since=since) as quick:
             seen: list[Change] = []
@@ -140,10 +140,10 @@ class WatchingContract(Contract):
                 await take(slow, 30)
             assert slow.ready() == []
 
-    async def test_a_reader_that_holds_too_many_bytes(self, home: StoreLocation, store: Store) -> None:
+    async def test_a_reader_that_holds_too_many_bytes(self, location: StoreLocation, store: Store) -> None:
         """The bound is on bytes too."""
         await store.close()
-        small = await home.open(StoreSettings(buffer_bytes=10_000))
+        small = await location.open(StoreSettings(buffer_bytes=10_000))
         async with small.watch(Query(JOB), since=await small.version()) as slow:
             await asyncio.gather(
                 *(small.create(JOB, {**job(f"j{n}"), "spec": spec(command=["true", "y" * 3000])}) for n in range(5))
@@ -198,10 +198,10 @@ class WatchingContract(Contract):
             with pytest.raises(Expired):
                 await waiting
 
-    async def test_watchers_see_what_lists_show(self, home: StoreLocation, store: Store) -> None:
+    async def test_watchers_see_what_lists_show(self, location: StoreLocation, store: Store) -> None:
         """Many writers and watchers that come at any time: every watcher's picture ends as the list does."""
         await store.close()
-        busy = await home.open(StoreSettings(recent_changes=self.recent, batch=7))
+        busy = await location.open(StoreSettings(recent_changes=self.recent, batch=7))
         chance = random.Random(7)  # noqa: S311
         done = asyncio.Event()
 
@@ -264,9 +264,9 @@ def _draw(picture: dict[str, Any], change: Change, last: int) -> int:
 class ReplicasContract(Contract):
     """For stores that may be opened several times at once."""
 
-    async def test_changes_of_the_other_are_told(self, home: StoreLocation, store: Store) -> None:
+    async def test_changes_of_the_other_are_told(self, location: StoreLocation, store: Store) -> None:
         """In one order for all."""
-        second = await home.open()
+        second = await location.open()
         since = await store.version()
         async with store.watch(Query(JOB), since=since) as one, second.watch(Query(JOB), since=since) as two:
             await asyncio.gather(*((store, second)[n % 2].create(JOB, job(f"j{n}")) for n in range(40)))
@@ -275,9 +275,9 @@ class ReplicasContract(Contract):
         if self.alone:
             assert [change.version for change in first] == list(range(since + 1, since + 41))
 
-    async def test_one_wins(self, home: StoreLocation, store: Store) -> None:
+    async def test_one_wins(self, location: StoreLocation, store: Store) -> None:
         """Also when they ask different replicas."""
-        second = await home.open()
+        second = await location.open()
         record = await store.create(JOB, job("a"))
         for turn in range(5):
             specs = [spec(priority=100 * turn + n + 1) for n in range(20)]
@@ -288,9 +288,9 @@ class ReplicasContract(Contract):
             assert sum(isinstance(result, Conflict) for result in results) == 19
             record = won[0]
 
-    async def test_what_one_writes_the_other_reads(self, home: StoreLocation, store: Store) -> None:
+    async def test_what_one_writes_the_other_reads(self, location: StoreLocation, store: Store) -> None:
         """At once, and may watch from it."""
-        second = await home.open()
+        second = await location.open()
         for n in range(10):
             record = await store.create(JOB, job(f"j{n}"))
             assert (await second.get(record.key)).data == record.data

@@ -1,8 +1,9 @@
 """The store contract as a suite: writing and listing. `store_deletions` and `store_watches` have the rest.
 
-A store is held to it by a test class that inherits from the suites and offers two fixtures: `home`, which opens stores
-on one and the same data, and `store`, one that is open with the default settings. All objects here are whole and valid:
-some stores check them. `Contract` says what a store may differ in; `store_logs` is for those with a log of their own.
+A store is held to it by a test class that inherits from the suites and offers two fixtures: `location`, which opens
+stores on one and the same data, and `store`, one that is open with the default settings. All objects here are whole and
+valid: some stores check them. `Contract` says what a store may differ in; `store_logs` is for those with a log of their
+own.
 """
 
 from __future__ import annotations
@@ -321,7 +322,7 @@ class WritingContract(Contract):
         """Leader election is compare-and-swap: of two who take an expired lease, one gets it."""
         await compete_for_lease(store, store)
 
-    async def test_it_survives_closing(self, home: StoreLocation, store: Store) -> None:
+    async def test_it_survives_closing(self, location: StoreLocation, store: Store) -> None:
         """Objects and versions are there after opening again."""
         records = [await store.create(JOB, job(f"j{n}")) for n in range(5)]
         await store.delete(records[0].key)
@@ -329,7 +330,7 @@ class WritingContract(Contract):
         await store.close()
         with pytest.raises(IsthmusError):
             await store.create(JOB, job("late"))
-        again = await home.open()
+        again = await location.open()
         assert await again.version() >= version
         assert [(r.uid, r.data) for r in (await again.list(Query(JOB))).records] == [
             (r.uid, r.data) for r in records[1:]

@@ -49,7 +49,7 @@ def lab(release: str) -> Iterator[SlurmLab]:
 
 
 @pytest.fixture(scope="session")
-def books_lab(release: str) -> Iterator[SlurmLab]:
+def accounting_lab(release: str) -> Iterator[SlurmLab]:
     """One with accounting and energy counters."""
     with running_slurm(3, LabSettings(accounting=True, energy=True, release=release)) as made:
         yield made

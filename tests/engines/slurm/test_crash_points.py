@@ -159,7 +159,7 @@ def test_every_change_of_files_passes_a_point() -> None:
 
 
 def test_every_change_at_slurm_passes_a_point() -> None:
-    asked = frozenset({"self._controller"})
+    asked = frozenset({"self._transport"})
     found = [line for module in (driver, settling, late) for line in bare_effects(text_of(module), AT_SLURM, of=asked)]
     assert found == []
 

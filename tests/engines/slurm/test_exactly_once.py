@@ -60,13 +60,13 @@ async def test_killed_between_any_two_steps(
 
 
 async def test_a_lost_reply_is_looked_for(lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = engine._controller.submit
+    real = engine._transport.submit
 
     async def lossy(wanted: Submission) -> int:
         await real(wanted)
         raise SiteUnavailable("the reply was lost")
 
-    monkeypatch.setattr(engine._controller, "submit", lossy)
+    monkeypatch.setattr(engine._transport, "submit", lossy)
     run = run_of("echo once")
     with pytest.raises(SiteUnavailable):
         await engine.submit(run)
@@ -80,13 +80,13 @@ async def test_a_lost_reply_is_looked_for(lab: SlurmLab, engine: SlurmEngine, mo
 async def test_a_lost_reply_is_found_by_the_next_picture_too(
     engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = engine._controller.submit
+    real = engine._transport.submit
 
     async def lossy(wanted: Submission) -> int:
         await real(wanted)
         raise SiteUnavailable("the reply was lost")
 
-    monkeypatch.setattr(engine._controller, "submit", lossy)
+    monkeypatch.setattr(engine._transport, "submit", lossy)
     run = run_of("echo once")
     with pytest.raises(SiteUnavailable):
         await engine.submit(run)
@@ -98,15 +98,15 @@ async def test_a_request_that_arrives_late_does_nothing(
     lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first request is stuck on its way while the second is sent: both arrive, one run is carried out."""
-    real = engine._controller.submit
+    real = engine._transport.submit
     stuck: list[Submission] = []
 
     async def delayed(wanted: Submission) -> int:
         stuck.append(wanted)
-        monkeypatch.setattr(engine._controller, "submit", real)
+        monkeypatch.setattr(engine._transport, "submit", real)
         raise SiteUnavailable("no answer")
 
-    monkeypatch.setattr(engine._controller, "submit", delayed)
+    monkeypatch.setattr(engine._transport, "submit", delayed)
     run = run_of("echo once; sleep 1; exit 7")
     with pytest.raises(SiteUnavailable):
         await engine.submit(run)

@@ -255,12 +255,12 @@ async def test_slurmrestd_is_full(broken: SlurmLab, make_engine: MakeEngine) -> 
     run, late = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 6"), run_of("echo late")
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"begun\n")
-    await engine._controller.close()  # its connections are given to others
-    engine._controller = engine._watcher._controller = engine._settler._controller = make(settings)._controller
+    await engine._transport.close()  # its connections are given to others
+    engine._transport = engine._watcher._transport = engine._settler._transport = make(settings)._transport
     others = [socket.create_connection(("127.0.0.1", broken.place.port(3))) for _ in range(200)]
     try:
         with pytest.raises(SiteUnavailable):
-            await engine._controller.open()
+            await engine._transport.open()
         with pytest.raises(SiteUnavailable):
             await engine.submit(late)
         assert await running(engine, run.id)
@@ -270,7 +270,7 @@ async def test_slurmrestd_is_full(broken: SlurmLab, make_engine: MakeEngine) -> 
 
     async def answers() -> bool:
         try:
-            await engine._controller.open()
+            await engine._transport.open()
         except SiteUnavailable:
             return False
         return True
@@ -327,8 +327,8 @@ async def test_a_job_that_slurm_has_forgotten_is_known_by_its_own_word(
     async def no_such_job(number: int) -> None:
         del number
 
-    monkeypatch.setattr(engine._controller, "jobs", nothing)
-    monkeypatch.setattr(engine._controller, "job", no_such_job)
+    monkeypatch.setattr(engine._transport, "jobs", nothing)
+    monkeypatch.setattr(engine._transport, "job", no_such_job)
     await engine.submit(run)
     end = await wait_ended(engine, run.id)
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 7)
@@ -357,9 +357,9 @@ async def test_a_number_that_is_used_again_is_not_taken_for_ours(
         return other
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._controller, "jobs", jobs)
-        patch.setattr(engine._controller, "some", some)
-        patch.setattr(engine._controller, "job", job)
+        patch.setattr(engine._transport, "jobs", jobs)
+        patch.setattr(engine._transport, "some", some)
+        patch.setattr(engine._transport, "job", job)
         before = known.missing
         await engine._digest(await engine._watcher.fresh())
         assert known.missing > before, "nobody has seen it"

@@ -140,15 +140,15 @@ def test_nodes_and_partitions(version: str) -> None:
 @pytest.mark.parametrize("version", COMMANDS)
 def test_sacct(version: str) -> None:
     rows = {row.id: row for row in parsing.accounted(said(version, "sacct"), ";")}
-    check_books(rows[1])
+    check_accounting(rows[1])
     assert (rows[1].exit_code, rows[1].derived_exit_code) == (3, 4)
     assert (rows[2].exit_code, rows[2].signal) == (None, 11)
     assert states.meaning(rows[3].states).reason is EndReason.CANCELLED
     assert states.meaning(rows[4].states).reason is EndReason.OUT_OF_MEMORY
 
 
-def check_books(row: Accounted) -> None:
-    """The first job in the books, whichever way they are read."""
+def check_accounting(row: Accounted) -> None:
+    """The first job in the accounting, whichever way it is read."""
     assert (row.id, row.work_dir, row.states) == (1, "/lab/shared/work", ("FAILED",))
     assert row.user in ("games", ""), "22.05 names nobody where there is no association"
     assert (row.nodes, row.cpus, row.steps) == ("n1", 1, 2)
@@ -308,7 +308,7 @@ def test_what_is_sent_is_answered(version: int) -> None:
 @pytest.mark.parametrize("version", REST)
 def test_a_token_that_is_not_accepted_is_no_refusal_of_the_job(version: int) -> None:
     for call in (rest_calls.SubmitJob(SENT), rest_calls.ListJobs(), rest_calls.ReadAccounting(1)):
-        question = {"SubmitJob": "submit", "ListJobs": "jobs", "ReadBooks": "books"}[type(call).__name__]
+        question = {"SubmitJob": "submit", "ListJobs": "jobs", "ReadAccounting": "accounting"}[type(call).__name__]
         with pytest.raises(SiteUnavailable):
             call.read(answer(version, f"{question}, bad token"))
     if version > rest_documents.PLAIN_NUMBERS_UNTIL:
@@ -332,19 +332,19 @@ def test_exit_codes_in_both_forms() -> None:
 
 
 @pytest.mark.parametrize("version", REST)
-def test_books_of_old_and_new_versions_read_the_same(version: int) -> None:
-    (row,) = rest_calls.ReadAccounting(1).read(answer(version, "books"))
-    check_books(row)
+def test_accounting_of_old_and_new_versions_read_the_same(version: int) -> None:
+    (row,) = rest_calls.ReadAccounting(1).read(answer(version, "accounting"))
+    check_accounting(row)
     # 22.05 says 0 of every exit code: then what slurmctld said counts.
     assert (row.exit_code, row.derived_exit_code) == ((None, 0) if version == 38 else (3, 4))
     assert row.energy_joules == 0
-    assert rest_calls.ReadAccounting(999_999).read(answer(version, "no books")) == []
+    assert rest_calls.ReadAccounting(999_999).read(answer(version, "no accounting")) == []
     assert rest_calls.SearchAccounting("games", datetime.now(UTC)).read(answer(version, "search"))
     if version > rest_documents.PLAIN_NUMBERS_UNTIL:  # the oldest gives everybody's jobs
         assert rest_calls.SearchAccounting("bin", datetime.now(UTC)).read(answer(version, "search nothing")) == []
 
 
-def test_cpu_seconds_and_energy_in_the_books_are_those_of_the_steps() -> None:
+def test_cpu_seconds_and_energy_in_the_accounting_are_those_of_the_steps() -> None:
     step = {"time": {"total": {"seconds": 30, "microseconds": 250_000}}, "statistics": {"energy": {"consumed": 180}}}
     nothing = {"total": {"seconds": 0, "microseconds": 0}}
     (row,) = rest_documents.accounted({"jobs": [{"job_id": 9, "time": nothing, "steps": [step, step]}]})

@@ -353,9 +353,9 @@ async def test_without_runs_nothing_is_asked(engine: SlurmEngine) -> None:
     await wait_ended(engine, run.id)
 
     async def quiet() -> bool:
-        before = engine._watcher.pictures
+        before = engine._watcher.taken
         await asyncio.sleep(engine._settings.poll_seconds * 3)
-        return engine._watcher.pictures == before
+        return engine._watcher.taken == before
 
     await until(quiet, "the questions to stop")
 

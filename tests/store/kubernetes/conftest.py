@@ -1,4 +1,4 @@
-"""A home in a real API server, the platform's own account there, and a line to it that can be disturbed."""
+"""A store in a real API server, the platform's own account there, and a line to it that can be disturbed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from isthmus.testing.kubernetes_store import calling, emptied
 
 @pytest.fixture
 def admin(kubernetes_api: LabControlPlane) -> Path:
-    """A kubeconfig that may do everything, on a home without objects."""
+    """A kubeconfig that may do everything, on a store without objects."""
     asyncio.run(emptied(kubernetes_api.kubeconfig))
     return kubernetes_api.kubeconfig
 

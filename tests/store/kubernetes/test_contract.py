@@ -9,7 +9,7 @@ from isthmus.store.settings import StoreSettings
 from isthmus.testing.store_deletions import DeletingContract
 from isthmus.testing.store_watches import ReplicasContract, WatchingContract
 from isthmus.testing.stores import ListingContract, WritingContract, compete_for_lease
-from tests.store.conftest import DataHome
+from tests.store.conftest import DataLocation
 
 
 @pytest.mark.real
@@ -22,12 +22,12 @@ class TestKubernetes(WritingContract, ListingContract, DeletingContract, Watchin
     writes = 10
 
     @pytest.fixture
-    def home(self, kubernetes_home: DataHome) -> DataHome:
-        return kubernetes_home
+    def location(self, kubernetes_location: DataLocation) -> DataLocation:
+        return kubernetes_location
 
     @pytest.fixture
-    async def store(self, home: DataHome) -> Store:
-        return await home.open(StoreSettings(page=50))
+    async def store(self, location: DataLocation) -> Store:
+        return await location.open(StoreSettings(page=50))
 
-    async def test_a_lease_across_replicas(self, home: DataHome, store: Store) -> None:
-        await compete_for_lease(store, await home.open())
+    async def test_a_lease_across_replicas(self, location: DataLocation, store: Store) -> None:
+        await compete_for_lease(store, await location.open())

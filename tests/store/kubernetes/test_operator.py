@@ -1,4 +1,4 @@
-"""The control plane with a cluster as its home, under the account and the rights that are installed."""
+"""The control plane with a cluster as its store, under the account and the rights that are installed."""
 
 from __future__ import annotations
 

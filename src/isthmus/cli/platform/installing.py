@@ -1,4 +1,4 @@
-"""`isthmus install`: make a Kubernetes cluster a home of Isthmus."""
+"""`isthmus install`: make a Kubernetes cluster a store of Isthmus."""
 
 from __future__ import annotations
 

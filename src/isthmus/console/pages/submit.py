@@ -12,9 +12,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from isthmus.api.documents import parse_yaml
+from isthmus.client.jobs import copied
 from isthmus.console.calling import GROUP, in_tenant
 from isthmus.console.index import RowQuery
-from isthmus.console.manifests import at_fields, copied, from_form, lines_of, to_form
+from isthmus.console.manifests import at_fields, from_form, lines_of, to_form
 from isthmus.console.rendering import HEADERS, as_yaml, render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.console.work import newest

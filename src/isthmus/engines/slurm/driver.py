@@ -1,6 +1,6 @@
 """The Slurm engine: the contract, put together from its parts.
 
-Readers are served from memory: `observe` looks at what the last picture and the records say. Only submitting,
+Readers are served from memory: `observe` looks at what the last snapshot and the records say. Only submitting,
 cancelling and collecting reach the cluster at once.
 """
 
@@ -19,8 +19,10 @@ from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -43,7 +45,7 @@ from isthmus.engines.slurm.observing.settling import KnownRun, RunSettler
 from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobWatcher
 from isthmus.engines.slurm.transports.base import Budget, SlurmTransport
 from isthmus.engines.slurm.transports.routing import BestWays
-from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
+from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
@@ -62,17 +64,18 @@ class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
     capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
-    )
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
+        numbers=True, options=SlurmOptions,
+    )  # fmt: skip
 
-    def __init__(self, settings: SlurmSettings, controller: SlurmTransport, files: RunFiles, budget: Budget) -> None:
-        self._settings, self._controller, self._files, self._budget = settings, controller, files, budget
+    def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
+        self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
         self._active: dict[str, KnownRun] = {}
         self._over: dict[str, RunRecord | None] = {}
         self._watcher = JobWatcher(
-            controller, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
+            transport, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
         )
-        self._settler = RunSettler(controller, files, self._watcher.fresh)
+        self._settler = RunSettler(transport, files, self._watcher.fresh)
         self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
         self._digesting = asyncio.Lock()
         self._news = News()
@@ -89,10 +92,10 @@ class SlurmEngine:
         self._groups: dict[str, frozenset[str] | None] = {}
 
     async def open(self) -> None:
-        """Connect, find the records, and take the first picture."""
-        await self._controller.open()
+        """Connect, find the records, and take the first snapshot."""
+        await self._transport.open()
         await self._files.open()
-        self._settler.facts = await self._controller.facts()
+        self._settler.facts = await self._transport.facts()
         active, over = await self._files.list_records()
         self._over = dict.fromkeys(over)
         found = await self._files.read_records(active)
@@ -102,11 +105,11 @@ class SlurmEngine:
             else:
                 await self._load(run_id)  # it moved meanwhile
         late = [record for run_id in active if (record := self._over.get(run_id)) is not None]
-        picture = await self._watcher.fresh()
-        await self._digest(picture)
+        snapshot = await self._watcher.fresh()
+        await self._digest(snapshot)
         for record in late:
             try:
-                await self._settler.resume(record, picture)
+                await self._settler.resume(record, snapshot)
             except IsthmusError:
                 raise
             except Exception as error:
@@ -124,26 +127,28 @@ class SlurmEngine:
         self._news.close()
         await self._logs.close()
         await self._files.close()
-        await self._controller.close()
+        await self._transport.close()
 
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
+        if not await self._files.ours():
+            raise Superseded("Another control plane has opened the site's folder since; it is opened anew.")
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
         self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         self._settler.power = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
-        self._settler.facts = await self._controller.facts()
-        self._nodes = await self._controller.nodes()
-        self._partitions = await self._controller.partitions()
+        self._settler.facts = await self._transport.facts()
+        self._nodes = await self._transport.nodes()
+        self._partitions = await self._transport.partitions()
         self._chosen.clear()
-        picture = self._watcher.latest
-        if picture is None or time.monotonic() - picture.begun > self._settings.poll_seconds * 2:
-            picture = await self._watcher.fresh()
+        snapshot = self._watcher.latest
+        if snapshot is None or time.monotonic() - snapshot.begun > self._settings.poll_seconds * 2:
+            snapshot = await self._watcher.fresh()
         seen = ClusterFacts(
-            datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, picture.jobs, self._gres
+            datetime.now(UTC), self._settler.facts, self._nodes, self._partitions, snapshot.jobs, self._gres
         )
         chosen = self._settings.transport
-        way = str(self._controller) if isinstance(self._controller, BestWays) else chosen
+        way = str(self._transport) if isinstance(self._transport, BestWays) else chosen
         return inventory(seen, transport=way, budget=self._budget.told())
 
     # Submitting
@@ -217,7 +222,7 @@ class SlurmEngine:
         """Which groups the person is in, once, and only where a partition is for some groups only."""
         user = self._user_of(run)
         if user not in self._groups and any(partition.allow_groups is not None for partition in self._partitions):
-            self._groups[user] = await self._controller.groups(user)
+            self._groups[user] = await self._transport.groups(user)
 
     async def _begin(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Stage the folder and make the record; None if there is one."""
@@ -227,6 +232,9 @@ class SlurmEngine:
         measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
+            run.working_dir,
+            scripts.log_files(run, user),
+            run.append_logs,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
@@ -255,12 +263,12 @@ class SlurmEngine:
 
     async def _search(self, known: KnownRun) -> None:
         """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
-        picture = await self._watcher.fresh(known.unsure_since)
-        if job := self._pick(known, picture):
+        snapshot = await self._watcher.fresh(known.unsure_since)
+        if job := self._pick(known, snapshot):
             await self._adopt(known, job)
             return
         if (row := await self._settler.search(known, known.unsure_since)) is not None:
-            # The books have it and slurmctld has not: it is over, or was lost; the next picture will tell.
+            # The accounting has it and slurmctld has not: it is over, or was lost; the next snapshot will show.
             await self._adopt(
                 known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
             )
@@ -282,7 +290,7 @@ class SlurmEngine:
         known.unsure = known.sending = True  # until the answer is there
         self._watcher.sending()
         try:
-            number = await step_async(self._controller.submit, wanted)
+            number = await step_async(self._transport.submit, wanted)
         except EngineRefused:
             self._active.pop(run.id, None)
             await self._files.drop_record(run.id)
@@ -336,18 +344,18 @@ class SlurmEngine:
         self._active[run_id] = KnownRun(record)
         return self._active[run_id]
 
-    async def _digest(self, picture: JobSnapshot) -> None:
-        """Compare what is known with a picture; settle what ended; tell what changed. One at a time."""
+    async def _digest(self, snapshot: JobSnapshot) -> None:
+        """Compare what is known with a snapshot; settle what ended; report what changed. One at a time."""
         async with self._digesting:
-            await self._digest_one(picture)
+            await self._digest_one(snapshot)
 
-    async def _digest_one(self, picture: JobSnapshot) -> None:
+    async def _digest_one(self, snapshot: JobSnapshot) -> None:
         changed, ended, absent = set[str](), list[KnownRun](), list[KnownRun]()
-        covered = [known for known in self._active.values() if picture.covers(known.record.job)]
+        covered = [known for known in self._active.values() if snapshot.covers(known.record.job)]
         for known in covered:
             try:
-                if (job := self._pick(known, picture)) is None:
-                    if known.record.job is not None and known.since < picture.begun and not picture.hinted:
+                if (job := self._pick(known, snapshot)) is None:
+                    if known.record.job is not None and known.since < snapshot.begun and not snapshot.hinted:
                         absent.append(known)
                 elif await self._compare(known, job):
                     changed.add(known.run_id)
@@ -361,7 +369,7 @@ class SlurmEngine:
             if known.job is not None and known.record.job and known.job.meaning.state is RunState.ENDED:
                 ended.append(known)
         changed -= {known.run_id for known in ended}
-        changed |= await self._settler.settle(ended, picture)
+        changed |= await self._settler.settle(ended, snapshot)
         self._move_over()
         if due := self._due(changed):
             self._tell(due)
@@ -377,7 +385,7 @@ class SlurmEngine:
         return changed - self._untold
 
     async def _compare(self, known: KnownRun, job: SlurmJob) -> bool:
-        """Take over what a picture shows of a run; whether that is news."""
+        """Take over what a snapshot shows of a run; whether that is news."""
         known.missing = 0
         news = known.take(job, datetime.now(UTC))
         if known.record.job is None:
@@ -386,9 +394,9 @@ class SlurmEngine:
             await self._settler.units(known)
         return news
 
-    def _pick(self, known: KnownRun, picture: JobSnapshot) -> SlurmJob | None:
+    def _pick(self, known: KnownRun, snapshot: JobSnapshot) -> SlurmJob | None:
         """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
-        found = [job for job in picture.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
+        found = [job for job in snapshot.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
         if not found:
             return None
         return next((job for job in found if job.id == known.record.job), found[0])
@@ -433,7 +441,7 @@ class SlurmEngine:
         return record
 
     def changes(self) -> AsyncIterator[set[str]]:
-        """Ids of runs that changed, as pictures show it."""
+        """Ids of runs that changed, as snapshots show it."""
         return self._news.subscribe(lambda: set(self._active) | set(self._over))
 
     # Ending
@@ -458,7 +466,7 @@ class SlurmEngine:
             await self._settler.finish(known, final)
             self._tell_over(run_id)
             return
-        await step_async(self._controller.cancel, known.record.job, known.record.user)
+        await step_async(self._transport.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
 
     async def _note_cancelled(self, known: KnownRun) -> bool:
@@ -488,7 +496,7 @@ class SlurmEngine:
         # Noted first when holding and last when releasing: what may be held is known to be ours.
         if held and not await self._note_held(known, True):
             return
-        await step_async(self._controller.hold, known.record.job, known.record.user, held)
+        await step_async(self._transport.hold, known.record.job, known.record.user, held)
         if not held:
             await self._note_held(known, False)
         self._watcher.nudge()
@@ -548,7 +556,7 @@ class SlurmEngine:
         data = await self._logs.read(await self._log(run_id, stream), offset, size)
         known = self._active.get(run_id)
         if data and known and known.job and known.job.meaning.state is RunState.QUEUED:
-            # What writes has begun, whatever the last picture showed.
+            # What writes has begun, whatever the last snapshot showed.
             known.job = replace(known.job, states=("RUNNING",), started_at=None)
             self._news.tell({run_id})
         return data
@@ -557,6 +565,14 @@ class SlurmEngine:
         """Part of the journal that the batch script's sampler writes."""
         journal = LogFile(run_id, (await self._known(run_id)).user, "samples")
         return await self._files.read(journal, offset, size) or b""
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._files.list_work(run_id, (await self._known(run_id)).user, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._files.read_work(run_id, (await self._known(run_id)).user, path, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

@@ -46,7 +46,7 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class Accounted:
-    """A job as the books have it: with the sums and peaks over its steps."""
+    """A job as the accounting has it: with the sums and peaks over its steps."""
 
     id: int
     states: tuple[str, ...]
@@ -69,7 +69,7 @@ class Accounted:
 
     @property
     def whole(self) -> bool:
-        """Whether the books have heard all of it: its end, and the steps that it had. Without nodes it had none."""
+        """Whether the accounting has heard all of it: its end, and the steps that it had. Without nodes it had none."""
         return self.ended_at is not None and (self.steps > 0 or self.started_at is None or not self.nodes)
 
 

@@ -20,11 +20,12 @@ def make_engine(settings: SlurmSettings) -> SlurmEngine:
     """An engine, not yet opened; raises Misconfigured."""
     budget = Budget(settings.calls_per_second, settings.burst)
     ssh = SshConnections(settings.ssh, settings.command_seconds) if settings.ssh else None
-    files: RunFiles = RemoteFiles(settings.folder, ssh) if ssh else SharedFiles(settings.folder)
-    return SlurmEngine(settings, _controller(settings, ssh, budget), files, budget)
+    folder, owner = settings.folder, settings.owner
+    files: RunFiles = RemoteFiles(folder, ssh, owner) if ssh else SharedFiles(folder, owner)
+    return SlurmEngine(settings, _transport(settings, ssh, budget), files, budget)
 
 
-def _controller(settings: SlurmSettings, ssh: SshConnections | None, budget: Budget) -> SlurmTransport:
+def _transport(settings: SlurmSettings, ssh: SshConnections | None, budget: Budget) -> SlurmTransport:
     if settings.transport == "REST" and settings.rest is None:
         raise Misconfigured("Transport REST needs the section rest.")
     if settings.transport == "SSH" and ssh is None:

@@ -1,4 +1,4 @@
-"""slurmdbd, and the MariaDB it keeps its books in."""
+"""slurmdbd, and the MariaDB that holds the accounting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start(place: SlurmLabPlace) -> None:
 
 
 def stop(place: SlurmLabPlace) -> None:
-    """Stop both, the books first."""
+    """Stop both, slurmdbd first."""
     processes.stop(place, "slurmdbd", 60)
     processes.stop(place, "mariadb", 60)
 

@@ -1,4 +1,4 @@
-"""Objects in PostgreSQL: the home for several replicas.
+"""Objects in PostgreSQL: the store for several replicas.
 
 Belongs here: SQL of PostgreSQL, its connections and its errors. Does not: what a write means (`changes`), who is
 told (`hub`).

@@ -1,4 +1,4 @@
-"""Objects in one SQLite file: the embedded home, for one process.
+"""Objects in one SQLite file: the embedded store, for one process.
 
 Belongs here: SQL of SQLite, its connections, its locks and its errors. Does not: what a write means (`changes`),
 who is told (`hub`).

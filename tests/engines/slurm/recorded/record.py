@@ -37,7 +37,7 @@ READ = {
     "partitions": "name state flags partition nodes cpus maximums minimums accounts groups qos max_time_limit "
     "maximum_nodes_per_job total_nodes total_cpus allowed_accounts allowed_groups allowed_qos denied_accounts "
     "denied_qos",
-    "books": "job_id user working_directory state time exit_code derived_exit_code nodes tres steps",
+    "accounting": "job_id user working_directory state time exit_code derived_exit_code nodes tres steps",
     "step": "step tres statistics time",
 }
 FENCE = "F"
@@ -61,7 +61,7 @@ async def record(lab: SlurmLab) -> None:
     opened = await rest._exchange("GET", "/openapi/v3", None, "root")
     for version in rest_documents.versions(opened.body):
         rest._version = version
-        rest._books_version = version if version in rest_documents.versions(opened.body, "slurmdb") else None
+        rest._accounting_version = version if version in rest_documents.versions(opened.body, "slurmdb") else None
         if not (HERE / f"rest-{version}.json").exists():  # of the oldest Slurm that has it; remove it to record it anew
             write(lab, f"rest-{version}.json", await answers(rest, work))
     await rest.close()
@@ -96,7 +96,7 @@ def run_jobs(lab: SlurmLab, work: Path) -> None:
     submit(lab, work, "--nodes=2", "--exclusive", script="true")
     second = lab.place.node_name(2)
     lab.call("scontrol", "update", f"nodename={second}", "state=drain", "reason=test")
-    processes.wait(lambda: books_whole(lab, ended[0]), 30)
+    processes.wait(lambda: accounting_complete(lab, ended[0]), 30)
 
 
 def submit(lab: SlurmLab, work: Path, *words: str, script: str) -> str:
@@ -116,8 +116,8 @@ def until(lab: SlurmLab, number: str, state: str) -> None:
         raise SystemExit(f"{number} is not {state}: {lab.call('scontrol', 'show', 'job', number)}")
 
 
-def books_whole(lab: SlurmLab, number: str) -> bool:
-    """Whether the books have heard of the end of a job and of its steps."""
+def accounting_complete(lab: SlurmLab, number: str) -> bool:
+    """Whether the accounting has heard of the end of a job and of its steps."""
     return len(lab.call("sacct", "-n", "-X", "-j", number, "-o", "End").split()) == 1 and "Unknown" not in lab.call(
         "sacct", "-n", "-j", number, "-o", "End"
     )
@@ -141,8 +141,8 @@ async def answers(rest: Rest, work: Path) -> dict[str, Any]:
         "cancel no job": rest_calls.CancelJob(999_999),
         "hold ended": rest_calls.HoldJob(1, True),
         "hold no job": rest_calls.HoldJob(999_999, True),
-        "books": rest_calls.ReadAccounting(1),
-        "no books": rest_calls.ReadAccounting(999_999),
+        "accounting": rest_calls.ReadAccounting(1),
+        "no accounting": rest_calls.ReadAccounting(999_999),
         "search": rest_calls.SearchAccounting(USER, since),
         "search nothing": rest_calls.SearchAccounting("bin", since),
     }
@@ -156,7 +156,7 @@ async def answers(rest: Rest, work: Path) -> dict[str, Any]:
     for name, question in (
         ("jobs", rest_calls.ListJobs()),
         ("submit", rest_calls.SubmitJob(held)),
-        ("books", rest_calls.ReadAccounting(1)),
+        ("accounting", rest_calls.ReadAccounting(1)),
     ):
         refused = await rest._reply(question, USER)
         found[f"{name}, bad token"] = {"status": refused.status, "body": cut(name, dict(refused.body))}
@@ -166,12 +166,12 @@ async def answers(rest: Rest, work: Path) -> dict[str, Any]:
 
 def cut(name: str, body: dict[str, Any]) -> dict[str, Any]:
     """Only what is read."""
-    books = name in ("books", "search")
+    accounted = name in ("accounting", "search")
     for key in ("jobs", "nodes", "partitions"):
         if isinstance(body.get(key), list):
-            body[key] = [keep(item, READ["books" if books else key]) for item in body[key]]
-            if books:
-                body[key] = body[key][:1] if name == "books" else body[key][-2:]
+            body[key] = [keep(item, READ["accounting" if accounted else key]) for item in body[key]]
+            if accounted:
+                body[key] = body[key][:1] if name == "accounting" else body[key][-2:]
                 for item in body[key]:
                     item["steps"] = [cut_step(step) for step in item.get("steps") or ()]
     left_out = ("last_update", "last_backfill", *(() if name == "ping" else ("meta",)))

@@ -1,10 +1,10 @@
-"""Books that run behind: what is said of a run is put right when they have caught up.
+"""Accounting that runs behind: what is reported of a run is corrected when it has caught up.
 
-The end of a run is told as soon as what can be known soon is known. Books that have not heard of it by then are asked
-again, ever less often and for a quarter of an hour; until they answer, what the job itself wrote down is shown. What
-they say is written into the run's record and told like every other change. Until then the record stays among those of
-runs that are not over, with the end that was told in it: a control plane that is restarted in between finds it there
-and asks again, as long as Slurm still shows the job.
+The end of a run is reported as soon as what can be known soon is known. Accounting that has not heard of it then is
+asked again, ever less often and for a quarter of an hour; until it answers, what the job itself wrote down is shown.
+What it says is written into the run's record and reported like every other change. Until then the record stays among
+those of runs that are not over, with the end that was reported in it: a control plane that is restarted in between
+finds it there and asks again, as long as Slurm still shows the job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Share = Callable[[SlurmJob, float], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A run whose end was told without the books."""
+    """A run whose end was reported without the accounting."""
 
     evidence: Evidence
     job: SlurmJob
@@ -45,7 +45,7 @@ class Late:
 
 
 class LateAccounting:
-    """Asks the books again."""
+    """Asks the accounting again."""
 
     def __init__(self, ask: Ask, files: RunFiles, share: Share) -> None:
         self._ask, self._files, self._share = ask, files, share
@@ -54,7 +54,7 @@ class LateAccounting:
         self.pause = FIRST_PAUSE
 
     def add(self, evidence: Evidence, job: SlurmJob, told: Observation) -> None:
-        """The books have not heard of this run's end."""
+        """The accounting has not heard of this run's end."""
         until = time.monotonic() + GIVEN_UP_AFTER
         self._late[evidence.record.run_id] = Late(evidence, job, told, until)
         self.pause = min(self.pause, FIRST_PAUSE)
@@ -88,7 +88,7 @@ class LateAccounting:
     async def _correct(
         self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[RunRecord], None]
     ) -> None:
-        evidence = replace(late.evidence, books=row)
+        evidence = replace(late.evidence, accounted=row)
         if row.energy_joules:
             try:
                 evidence = replace(evidence, energy_share=await self._share(late.job, asked))
@@ -105,7 +105,7 @@ class LateAccounting:
             written = await self._files.finish_record(run_id, records.dump(record))
         except IsthmusError as error:  # it is asked for again, or was forgotten meanwhile
             if run_id in self._late:
-                log.warning("what the books say is not written", extra={"run": run_id, "error": str(error)})
+                log.warning("what the accounting says is not written", extra={"run": run_id, "error": str(error)})
             return False
         return self._late.pop(run_id, None) is not None and written
 

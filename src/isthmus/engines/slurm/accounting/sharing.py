@@ -1,6 +1,6 @@
 """Whose energy was it? A node's counter counts everything on the node; jobs that share it share its energy. Pure.
 
-Slurm books to every job the energy of its nodes while it ran, all of it. Where several jobs were on a node at once,
+Slurm charges to every job the energy of its nodes while it ran, all of it. Where several jobs were on a node at once,
 each is given the part of its cpus among the cpus in use, over the time they were there together.
 
 All jobs of a snapshot are put in order once, by node and start, and only when the first share is asked for; each share

@@ -1,4 +1,4 @@
-"""From what Slurm, its books and the job's own word say to an observation. Pure.
+"""From what Slurm, its accounting and the job's own report say to an observation. Pure.
 
 Why a run ended is Slurm's to say, as far as nothing else speaks against it (see `ends`); how its program ended is the
 script's, which was there. Times are on slurmctld's
@@ -118,7 +118,7 @@ class Evidence:
 
     record: RunRecord
     job: SlurmJob | None = None
-    books: Accounted | None = None
+    accounted: Accounted | None = None
     word: Word | None = None
     begun: bool = False
     tail: str = ""
@@ -163,12 +163,12 @@ def start_between(job: SlurmJob, now: datetime) -> Range | None:
 
 def over(evidence: Evidence) -> Observation:
     """A run that is over."""
-    record, job, books, word = evidence.record, evidence.job, evidence.books, evidence.word
-    source = job or books
+    record, job, accounted, word = evidence.record, evidence.job, evidence.accounted, evidence.word
+    source = job or accounted
     number = source.id if source else record.job or (word.job if word else None)
     reason, message = _reason(evidence)
-    if reason is EndReason.COMPLETED and not message and books is not None:
-        message = _derived(books)
+    if reason is EndReason.COMPLETED and not message and accounted is not None:
+        message = _derived(accounted)
     code, name = _status(evidence, reason)
     started, ended = _times(evidence)
     usage = _usage_of(evidence, started, ended) if started is not None else None
@@ -186,15 +186,15 @@ def over(evidence: Evidence) -> Observation:
     )
 
 
-def _derived(books: Accounted) -> str:
-    """What the books say of the steps, where a script hid it: the highest exit code of any of them."""
-    if not books.derived_exit_code or books.derived_exit_code == books.exit_code:
+def _derived(accounted: Accounted) -> str:
+    """What the accounting says of the steps, where a script hid it: the highest exit code of any of them."""
+    if not accounted.derived_exit_code or accounted.derived_exit_code == accounted.exit_code:
         return ""
-    return f"one of its steps ended with exit code {books.derived_exit_code}"
+    return f"one of its steps ended with exit code {accounted.derived_exit_code}"
 
 
 def _reason(evidence: Evidence) -> tuple[EndReason, str]:
-    source, word = evidence.job or evidence.books, evidence.word
+    source, word = evidence.job or evidence.accounted, evidence.word
     if source is None:
         if word is not None:
             return (EndReason.TIME_LIMIT if word.late else EndReason.COMPLETED), ""
@@ -225,7 +225,7 @@ def _own(evidence: Evidence) -> Own:
     if word is None:
         if evidence.begun:
             return Own.BEGUN
-        placed = any(source is not None and source.nodes for source in (evidence.job, evidence.books))
+        placed = any(source is not None and source.nodes for source in (evidence.job, evidence.accounted))
         return Own.PLACED if placed else Own.WAITED
     if word.code == 0:
         return Own.SUCCEEDED
@@ -237,13 +237,13 @@ def _canceller(evidence: Evidence) -> By:
         return By.US
     if _started_again(evidence):
         return By.NOBODY
-    if evidence.books is None or meaning(evidence.books.states).reason is not EndReason.CANCELLED:
+    if evidence.accounted is None or meaning(evidence.accounted.states).reason is not EndReason.CANCELLED:
         return By.UNKNOWN
-    if evidence.books.cancelled_by is None:
+    if evidence.accounted.cancelled_by is None:
         return By.UNKNOWN
-    if not evidence.books.cancelled_by:
+    if not evidence.accounted.cancelled_by:
         return By.NOBODY
-    return By.SERVICE if evidence.books.cancelled_by in evidence.services else By.PERSON
+    return By.SERVICE if evidence.accounted.cancelled_by in evidence.services else By.PERSON
 
 
 def _started_again(evidence: Evidence) -> bool:
@@ -251,17 +251,17 @@ def _started_again(evidence: Evidence) -> bool:
 
     Then it says that it began later than the job itself does; or the service, not a person, ended it as it began.
     """
-    source, books = evidence.job or evidence.books, evidence.books
+    source, accounted = evidence.job or evidence.accounted, evidence.accounted
     if source is None or evidence.word is None or source.started_at is None:
         return False
     if source.started_at.timestamp() > evidence.word.start + 1:
         return True
     at_once = source.ended_at is not None and source.ended_at - source.started_at <= timedelta(seconds=1)
-    return at_once and books is not None and books.cancelled_by in evidence.services
+    return at_once and accounted is not None and accounted.cancelled_by in evidence.services
 
 
 def _who(evidence: Evidence) -> str:
-    who = (evidence.books.cancelled_by if evidence.books else "") or ""
+    who = (evidence.accounted.cancelled_by if evidence.accounted else "") or ""
     if who in ("0", "root"):
         return "root"
     return f"user {who}"
@@ -276,7 +276,7 @@ def _status(evidence: Evidence, reason: EndReason) -> tuple[int | None, str | No
         return word.code, None
     if reason in (EndReason.NODE_LOST, EndReason.PREEMPTED, EndReason.SUPERVISOR_LOST):
         return None, None
-    told = (s for s in (evidence.books, evidence.job) if s is not None)
+    told = (s for s in (evidence.accounted, evidence.job) if s is not None)
     source = next((s for s in told if s.signal or s.exit_code is not None), None)
     if source is None or (reason is EndReason.CANCELLED and not evidence.begun):
         return None, None
@@ -295,12 +295,13 @@ def _signal(number: int) -> str | None:
 
 
 def _times(evidence: Evidence) -> tuple[datetime | None, datetime | None]:
-    word, source = evidence.word, evidence.job or evidence.books
+    word, source = evidence.word, evidence.job or evidence.accounted
     if word is None:
         if source is None:
             return None, None
-        # Of a job that was cancelled in the queue slurmctld gives its end as its start as well; the books do not.
-        begun = source if evidence.begun else evidence.books
+        # Of a job that was cancelled in the queue slurmctld gives its end as its start as well; the accounting does
+        # not.
+        begun = source if evidence.begun else evidence.accounted
         return begun.started_at if begun else None, source.ended_at
     start = source.started_at if source is not None else None
     if start is None:
@@ -309,17 +310,19 @@ def _times(evidence: Evidence) -> tuple[datetime | None, datetime | None]:
 
 
 def _usage_of(evidence: Evidence, started: datetime, ended: datetime | None) -> RunUsage:
-    word, books = evidence.word, evidence.books
+    word, accounted = evidence.word, evidence.accounted
     elapsed = None
     if word is not None:
         elapsed = max(0.0, word.end - word.start)
     elif ended is not None:
         elapsed = max(0.0, (ended - started).total_seconds())
-    cpu = books.cpu_seconds if books and books.cpu_seconds else word.cpu_seconds if word else None
-    peaks = [p for p in (books.peak_memory_bytes if books else None, word.peak_memory_bytes if word else None) if p]
-    # Slurm's books count what was resident; the script may have only what a cgroup counts, with caches.
+    cpu = accounted.cpu_seconds if accounted and accounted.cpu_seconds else word.cpu_seconds if word else None
+    peaks = [
+        p for p in (accounted.peak_memory_bytes if accounted else None, word.peak_memory_bytes if word else None) if p
+    ]
+    # Slurm's accounting counts what was resident; the script may have only what a cgroup counts, with caches.
     peak = peaks[0] if peaks else None
-    joules = books.energy_joules if books and books.energy_joules else word.energy_joules if word else None
+    joules = accounted.energy_joules if accounted and accounted.energy_joules else word.energy_joules if word else None
     if joules:
         return RunUsage(elapsed, cpu, peak, joules * evidence.energy_share, "engine")
     if word is not None and word.meters:

@@ -1,9 +1,9 @@
 """Finding out how runs ended, once, and writing it down.
 
 Slurm forgets a job some minutes after its end, so the end is written into the run's record as soon as it is seen. What
-is known comes from four places: Slurm's picture, its books, what the batch script wrote, and Slurm's own output file.
-A place that has not caught up yet (books run behind, network file systems too) is given a few more looks; books that
-are later still are left to `accounting.late`.
+is known comes from four places: the snapshot of jobs, the accounting, what the batch script wrote, and Slurm's own
+output file. A place that has not caught up yet (accounting runs behind, network file systems too) is given a few more
+looks; accounting that is later still is left to `accounting.late`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PATIENCE, PATIENCE_SECONDS = 3, 3.0
 CLAIM_SECONDS = 10.0
 """The same where Slurm calls a run cancelled that we did not cancel, and the run itself recorded no end."""
 LOST_AFTER = 3
-"""Pictures in a row without a job that Slurm says it does not know, before it counts as lost."""
+"""Snapshots in a row without a job that Slurm says it does not know, before it counts as lost."""
 AT_ONCE = 32
 
 Words = tuple[Word | None, int | None]
@@ -58,7 +58,7 @@ class KnownRun:
     record: RunRecord
     job: SlurmJob | None = None
     since: float = 0.0
-    """When it was sent, on the monotonic clock: older pictures say nothing about it."""
+    """When it was sent, on the monotonic clock: older snapshots say nothing about it."""
     unsure: bool = True
     """Whether it may have been sent without anybody hearing of it."""
     looks: int = 0
@@ -79,7 +79,7 @@ class KnownRun:
     """Held while its record is written: lines arrive in the order in which they became true."""
 
     def take(self, job: SlurmJob, now: datetime) -> bool:
-        """What a picture shows of it; whether that is news."""
+        """What a snapshot shows of it; whether that is news."""
         if job == self.job:
             return False
         before = self.observation()
@@ -121,17 +121,17 @@ class RunSettler:
     """Settles the ends of runs."""
 
     def __init__(
-        self, controller: SlurmTransport, files: RunFiles, all_jobs: Callable[[float], Awaitable[JobSnapshot]]
+        self, transport: SlurmTransport, files: RunFiles, all_jobs: Callable[[float], Awaitable[JobSnapshot]]
     ) -> None:
-        self._controller, self._files, self._all_jobs = controller, files, all_jobs
-        self._search = AccountingSearch(lambda users, since: self._controller.search_books(users, since))
+        self._transport, self._files, self._all_jobs = transport, files, all_jobs
+        self._search = AccountingSearch(lambda users, since: self._transport.search_accounting(users, since))
         self._neighbours: tuple[JobSnapshot, Neighbours] | None = None
         self.facts = SiteFacts()
         self.power: Mapping[str, Power] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self.late = LateAccounting(self._books, files, self._share)
+        self.late = LateAccounting(self._accounted, files, self._share)
 
-    async def settle(self, ended: Sequence[KnownRun], picture: JobSnapshot) -> set[str]:
+    async def settle(self, ended: Sequence[KnownRun], snapshot: JobSnapshot) -> set[str]:
         """Write down the ends of these; those that are settled."""
         if not ended:
             return set()
@@ -142,22 +142,22 @@ class RunSettler:
             for known, found in zip(ended, words, strict=True)
             if known.job is not None and isinstance(found, tuple) and (found[0] is None or self.facts.measures_energy)
         ]
-        books = await self._books(asked)
-        looks = (self._settle_one(known, books, picture, found) for known, found in zip(ended, words, strict=True))
+        accounted = await self._accounted(asked)
+        looks = (self._settle_one(known, accounted, snapshot, found) for known, found in zip(ended, words, strict=True))
         done = await asyncio.gather(*looks)
         return {known.run_id for known, settled in zip(ended, done, strict=True) if settled}
 
-    async def _books(self, ended: Sequence[SlurmJob]) -> dict[int, Accounted]:
-        """One question to the books for all that ended."""
+    async def _accounted(self, ended: Sequence[SlurmJob]) -> dict[int, Accounted]:
+        """One query of the accounting for all that ended."""
         if not self.facts.accounting or not ended:
             return {}
         wanted = {job.id: job for job in ended}
         # They were there until they ended, by the cluster's own clock.
         begin = min(job.ended_at or job.started_at or job.submitted_at or datetime.now(UTC) for job in ended)
         try:
-            found = await self._controller.books(list(wanted), begin - CLOCKS_DIFFER)
+            found = await self._transport.accounted(list(wanted), begin - CLOCKS_DIFFER)
         except IsthmusError as error:
-            log.info("the books do not answer", extra={"error": str(error)})
+            log.info("the accounting does not answer", extra={"error": str(error)})
             return {}
         return {row.id: row for row in found if _same(row, wanted.get(row.id))}
 
@@ -172,15 +172,15 @@ class RunSettler:
     async def _settle_one(
         self,
         known: KnownRun,
-        books: Mapping[int, Accounted],
-        picture: JobSnapshot,
+        accounted: Mapping[int, Accounted],
+        snapshot: JobSnapshot,
         words: Words | Exception,
     ) -> bool:
         async with self._gate:
             try:
                 if isinstance(words, Exception):
                     raise words
-                return await self._look(known, books, picture, words)
+                return await self._look(known, accounted, snapshot, words)
             except IsthmusError as error:
                 log.warning("the end of a run is not known yet", extra={"run": known.run_id, "error": str(error)})
                 return False
@@ -206,8 +206,8 @@ class RunSettler:
     async def _look(
         self,
         known: KnownRun,
-        books: Mapping[int, Accounted],
-        picture: JobSnapshot,
+        accounted: Mapping[int, Accounted],
+        snapshot: JobSnapshot,
         words: Words,
     ) -> bool:
         job = known.job
@@ -216,11 +216,11 @@ class RunSettler:
         if begun is not None and begun != job.id:
             # Two jobs carry this run's mark, and the other was the first to begin it; if it has that mark: the job
             # itself can write there, also the number of somebody else's.
-            first = await self._controller.job(begun)
+            first = await self._transport.job(begun)
             if first is not None and first.run_id == known.run_id and first.user in ("", known.record.user):
                 known.record, known.job = known.record.sent(begun), first
                 return not await self.note(known)
-        row = books.get(job.id)
+        row = accounted.get(job.id)
         claimed = await self._claimed(known, job)
         if word is None and begun is not None and await self._still_writes(known):
             known.looks, known.first_look = 0, 0.0
@@ -230,16 +230,16 @@ class RunSettler:
         patient = known.looks < PATIENCE or time.monotonic() < known.first_look + seconds
         expected = "COMPLETED" in job.states or ((claimed or "FAILED" in job.states) and begun is not None)
         unheard = self.facts.accounting and not (row is not None and row.whole)
-        # Slurm tells its books of a short job up to five seconds late. They are worth waiting for where only they know
-        # how it ended, or the energy that was measured.
+        # Slurm reports a short job to its accounting up to five seconds late. That is worth waiting for where only it
+        # knows how it ended, or the energy that was measured.
         awaited = unheard and (word is None or self.facts.measures_energy)
         if patient and (awaited or (expected and word is None)):
             return False
         if word is None and job.exit_code is None and job.signal is None:
-            detailed = await self._controller.job(job.id)
+            detailed = await self._transport.job(job.id)
             if detailed is not None and detailed.run_id == known.run_id:
                 job = detailed
-        evidence = await self._evidence(known, job, row, picture, (word, begun))
+        evidence = await self._evidence(known, job, row, snapshot, (word, begun))
         final = observations.over(evidence)
         await self.finish(known, final, late=unheard)
         if unheard and known.record.final is final:
@@ -264,11 +264,11 @@ class RunSettler:
         before, known.journal = known.journal, size
         return before is not None and size > before
 
-    async def resume(self, record: RunRecord, picture: JobSnapshot) -> None:
-        """A run whose end was told before a restart, and whose books were still awaited: ask for them again."""
+    async def resume(self, record: RunRecord, snapshot: JobSnapshot) -> None:
+        """A run whose end was reported before a restart, and whose accounting was still awaited: ask for it again."""
         final, now = record.final, datetime.now(UTC)
         assert final is not None
-        job = next((job for job in picture.ours.get(record.run_id, ()) if job.id == record.job), None)
+        job = next((job for job in snapshot.ours.get(record.run_id, ()) if job.id == record.job), None)
         if (
             job is None
             or not self.facts.accounting
@@ -277,7 +277,7 @@ class RunSettler:
             await self._files.finish_record(record.run_id, records.dump(record))
             return
         known = KnownRun(record, job)
-        evidence = await self._evidence(known, job, None, picture, await self._words(known))
+        evidence = await self._evidence(known, job, None, snapshot, await self._words(known))
         self.late.add(evidence, job, final)
 
     async def _evidence(
@@ -285,7 +285,7 @@ class RunSettler:
         known: KnownRun,
         job: SlurmJob,
         row: Accounted | None,
-        picture: JobSnapshot,
+        snapshot: JobSnapshot,
         words: Words,
     ) -> Evidence:
         """All that can be known of a run whose job Slurm shows."""
@@ -301,7 +301,7 @@ class RunSettler:
             begun is not None,
             tail,
             await self.units(known),
-            await self._share(job, picture.begun) if self._shares(word) else 1.0,
+            await self._share(job, snapshot.begun) if self._shares(word) else 1.0,
             self.power,
             self.facts.services,
         )
@@ -314,9 +314,9 @@ class RunSettler:
 
     async def _share(self, job: SlurmJob, since: float) -> float:
         """A job's part of its nodes' energy: for that, all jobs must be seen."""
-        picture = await self._all_jobs(since)
-        if self._neighbours is None or self._neighbours[0] is not picture:
-            self._neighbours = picture, Neighbours(picture.jobs, datetime.now(UTC))
+        snapshot = await self._all_jobs(since)
+        if self._neighbours is None or self._neighbours[0] is not snapshot:
+            self._neighbours = snapshot, Neighbours(snapshot.jobs, datetime.now(UTC))
         return self._neighbours[1].share(job)
 
     async def missing(self, absent: Sequence[KnownRun]) -> set[str]:
@@ -343,7 +343,7 @@ class RunSettler:
         number = known.record.job
         assert number is not None
         # Nothing is concluded from lists alone: Slurm is asked for this very job, in another way.
-        job = await self._controller.job(number)
+        job = await self._transport.job(number)
         if job is not None and job.run_id == known.run_id and job.user in ("", known.record.user):
             known.job, known.missing = job, 0  # the list was not whole
             return True
@@ -351,7 +351,7 @@ class RunSettler:
         word, begun = await self._words(known)
         row = await self.search(known, asked)
         if row is not None and meaning(row.states).state is not RunState.ENDED:
-            row = None  # the books never heard of its end
+            row = None  # the accounting never heard of its end
         if word is None and row is None and begun is None and not known.record.cancelled:
             # Lost before it began. Nobody has run it, so it may be submitted again.
             log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
@@ -384,7 +384,7 @@ class RunSettler:
         await self._search.close()
 
     async def finish(self, known: KnownRun, final: Observation, *, late: bool = False) -> None:
-        """The run is over: write it down; beside those that are not over, while its books are late."""
+        """The run is over: write it down; beside those that are not over, while its accounting is late."""
         write = self._files.write_record if late else self._files.finish_record
         async with known.writing:
             if await write(known.run_id, records.dump(known.record.ended(final))):
@@ -440,7 +440,7 @@ def _last_line(content: bytes) -> str:
 
 
 def _same(row: Accounted, job: SlurmJob | None) -> bool:
-    """Numbers are used again after a cold start: the books may have an older job under this one."""
+    """Numbers are used again after a cold start: the accounting may have an older job under this one."""
     if job is None or (row.user and job.user and row.user != job.user):
         return False
     if row.submitted_at is None or job.submitted_at is None:

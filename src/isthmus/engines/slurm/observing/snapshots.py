@@ -81,12 +81,12 @@ class JobWatcher:
 
     def __init__(
         self,
-        controller: SlurmTransport,
+        transport: SlurmTransport,
         interval: float,
         digest: Callable[[JobSnapshot], Awaitable[None]],
         wanted: Callable[[], JobsWanted],
     ) -> None:
-        self._controller, self._interval, self._digest, self._wanted = controller, interval, digest, wanted
+        self._transport, self._interval, self._digest, self._wanted = transport, interval, digest, wanted
         self._lock = asyncio.Lock()
         self._busy = asyncio.Event()
         self._running = False
@@ -95,7 +95,7 @@ class JobWatcher:
         self._sent = self._began_sending = -math.inf
         self.latest: JobSnapshot | None = None
         """The last one of all jobs."""
-        self.pictures = 0
+        self.taken = 0
         """How many were taken, of some or of all."""
 
     def watch(self, active: bool, *, running: bool | None = None) -> None:
@@ -134,16 +134,16 @@ class JobWatcher:
             if self.latest is not None and self.latest.begun >= asked:
                 return self.latest
             begun = time.monotonic()
-            jobs = await self._controller.jobs()
+            jobs = await self._transport.jobs()
             self.latest = JobSnapshot(begun, tuple(jobs), ours_among(jobs))
-            self.pictures += 1
+            self.taken += 1
             return self.latest
 
     async def some(self, wanted: JobsWanted, *, hinted: bool = False) -> JobSnapshot:
         """Some jobs, asked for now."""
         begun = time.monotonic()
-        jobs = await self._controller.some(wanted.numbers, wanted.user)
-        self.pictures += 1
+        jobs = await self._transport.some(wanted.numbers, wanted.user)
+        self.taken += 1
         return JobSnapshot(begun, tuple(jobs), ours_among(jobs), frozenset(wanted.numbers), hinted)
 
     async def _look(self) -> JobSnapshot | None:
@@ -159,9 +159,9 @@ class JobWatcher:
             await self._busy.wait()
             begin = time.monotonic()
             try:
-                if (picture := await self._look()) is not None:
+                if (snapshot := await self._look()) is not None:
                     self._costs.append(time.monotonic() - begin)
-                    await self._digest(picture)
+                    await self._digest(snapshot)
                 failures = 0
             except IsthmusError as error:
                 failures += 1

@@ -64,11 +64,11 @@ class SlurmTransport(Protocol):
         """The groups of an account on the cluster; None where that cannot be known."""
         ...
 
-    async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
-        """These jobs as the books have them."""
+    async def accounted(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
+        """These jobs as the accounting has them."""
         ...
 
-    async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
+    async def search_accounting(self, users: Sequence[str], since: datetime) -> list[Accounted]:
         """Every job of these accounts that was there since a moment, without its steps. Others may be among them."""
         ...
 

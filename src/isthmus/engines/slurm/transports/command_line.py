@@ -161,11 +161,11 @@ class CommandLine:
         env = {"PATH": self._settings.search_path}
         return command.read(await self._runner.run(command.words, user=None, stdin=b"", env=env))
 
-    async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
+    async def accounted(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
         """Some jobs as sacct has them."""
         return await self._do(commands.Sacct(numbers, since)) if numbers else []
 
-    async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
+    async def search_accounting(self, users: Sequence[str], since: datetime) -> list[Accounted]:
         """Every job of these accounts that was there since a moment."""
         return await self._do(commands.SacctSearch(users, since)) if users else []
 

@@ -1,7 +1,7 @@
 """Slurm by slurmrestd: the version is found out, the token says who asks, connections are few and kept.
 
-slurmrestd does not tell the configuration. Whether there are books is seen by whether it offers their calls; whether
-energy is measured, by whether the books have any.
+slurmrestd does not report the configuration. Whether there is accounting is seen by whether it offers its calls;
+whether energy is measured, by whether the accounting has any.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rest:
         self._tokens = Tokens(settings)
         self._client = HttpClient(settings.url, connections=settings.connections, seconds=seconds)
         self._version = 0
-        self._books_version: int | None = None
+        self._accounting_version: int | None = None
         self._energy = False
         self._remembered = 0
 
@@ -62,8 +62,8 @@ class Rest:
                 raise Misconfigured("slurmrestd does not accept our token; look at keyFile or tokenFile of the site.")
             if found := rest_documents.versions(reply.body):
                 self._version = found[0]
-                books = rest_documents.versions(reply.body, "slurmdb")
-                self._books_version = books[0] if books else None
+                offered = rest_documents.versions(reply.body, "slurmdb")
+                self._accounting_version = offered[0] if offered else None
                 return
         raise Misconfigured(
             f"{self._settings.url} offers none of the versions v0.0.{rest_documents.OLDEST} to "
@@ -113,11 +113,11 @@ class Rest:
         del user
         return None
 
-    async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
-        """Some jobs as the books have them: one by one, or all that were there since then."""
+    async def accounted(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
+        """Some jobs as the accounting has them: one by one, or all that were there since then."""
         if len(numbers) > FEW:
             wanted = frozenset(numbers)
-            return self._learn([row for row in await self.search_books((), since) if row.id in wanted])
+            return self._learn([row for row in await self.search_accounting((), since) if row.id in wanted])
         found = await asyncio.gather(*(self._do(rest_calls.ReadAccounting(number)) for number in numbers))
         return self._learn([row for rows in found for row in rows if (row.ended_at or since) >= since])
 
@@ -126,7 +126,7 @@ class Rest:
         self._energy = self._energy or any(row.energy_joules for row in rows)
         return rows
 
-    async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
+    async def search_accounting(self, users: Sequence[str], since: datetime) -> list[Accounted]:
         """Every job that was there since a moment."""
         call = rest_calls.SearchAccounting(users, since)
         answer = await self._answer(call)
@@ -143,15 +143,16 @@ class Rest:
     async def facts(self) -> SiteFacts:
         """What can be known of the configuration."""
         version = await self._do(rest_calls.Ping())
-        books = self._books_version is not None
-        return SiteFacts(version, accounting=books, gathers_usage=True, measures_energy=self._energy)
+        return SiteFacts(
+            version, accounting=self._accounting_version is not None, gathers_usage=True, measures_energy=self._energy
+        )
 
     async def _do(self, call: RestCall[T], user: str | None = None) -> T:
         return call.read(_reply(await self._answer(call, user)))
 
     async def _answer(self, call: RestCall[Any], user: str | None = None) -> HttpAnswer:
         await self._budget.take()
-        path = call.path(self._books_version or self._version)
+        path = call.path(self._accounting_version or self._version)
         if path.startswith("/slurm/"):
             path = call.path(self._version)
         return await self._exchange(call.method, path, call.body(self._version), user or self._settings.user)

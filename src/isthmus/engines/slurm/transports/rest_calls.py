@@ -192,7 +192,7 @@ class HoldJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadAccounting(_Get):
-    """One job in the books."""
+    """One job in the accounting."""
 
     number: int
 
@@ -204,7 +204,7 @@ class ReadAccounting(_Get):
         """The job, and older ones of the same number."""
         if any("nothing found" in text.lower() or "no such" in text.lower() for _, text in reply.errors):
             return []
-        _check("books", reply)
+        _check("accounting", reply)
         return rest_documents.accounted(reply.body)
 
 
@@ -227,7 +227,7 @@ class SearchAccounting(_Get):
         """The jobs."""
         if any("nothing found" in text.lower() for _, text in reply.errors):
             return []
-        _check("books", reply)
+        _check("accounting", reply)
         return rest_documents.accounted(reply.body)
 
 

@@ -39,7 +39,7 @@ def versions(openapi: Mapping[str, Any], service: str = "slurm") -> list[int]:
 
 def number(value: Any) -> int | float | None:
     """A number in either form; None if it is not set, or without end."""
-    if type(value) is int:  # most are, and a picture of the jobs has thousands
+    if type(value) is int:  # most are, and a snapshot of the jobs has thousands
         return value
     if isinstance(value, Mapping):
         if value.get("infinite") or not value.get("set"):
@@ -275,7 +275,7 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
         "environment": dict(wanted.environment) if plain else [f"{k}={v}" for k, v in wanted.environment.items()],
         "tasks": wanted.tasks,
         "cpus_per_task": wanted.cpus_per_task,
-        "nodes": node_range(wanted),  # a list of two numbers is taken by older versions, and not heeded
+        "nodes": node_range(wanted) or None,  # a list of two numbers is taken by older versions, and not heeded
     }
     if plain and not wanted.requeue:
         job["no_requeue"] = True  # older versions take any value of the other for yes

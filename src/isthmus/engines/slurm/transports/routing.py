@@ -110,13 +110,13 @@ class BestWays:
         """The groups of an account."""
         return await self._ask(self._commands, lambda way: way.groups(user))
 
-    async def books(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
+    async def accounted(self, numbers: Sequence[int], since: datetime) -> list[Accounted]:
         """These jobs as the accounting has them."""
-        return await self._ask(self._commands, lambda way: way.books(numbers, since))
+        return await self._ask(self._commands, lambda way: way.accounted(numbers, since))
 
-    async def search_books(self, users: Sequence[str], since: datetime) -> list[Accounted]:
+    async def search_accounting(self, users: Sequence[str], since: datetime) -> list[Accounted]:
         """Every job of these accounts since a moment."""
-        return await self._ask(self._commands, lambda way: way.search_books(users, since))
+        return await self._ask(self._commands, lambda way: way.search_accounting(users, since))
 
     async def nodes(self) -> list[SlurmNode]:
         """All nodes."""

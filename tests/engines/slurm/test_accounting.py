@@ -1,4 +1,4 @@
-"""Usage from Slurm's books and energy from its counters; and that two who share a node share its energy."""
+"""Usage from Slurm's accounting and energy from its counters; and that two who share a node share its energy."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ real = pytest.mark.real
 
 
 @pytest.fixture
-def settings(books_lab: SlurmLab) -> SlurmSettings:
-    return settings_of(books_lab)
+def settings(accounting_lab: SlurmLab) -> SlurmSettings:
+    return settings_of(accounting_lab)
 
 
 @real
 @pytest.mark.anyio
 @pytest.mark.parametrize("transport", ["Command", "REST"])
-async def test_usage_comes_from_the_books(
-    transport: str, books_lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
+async def test_usage_comes_from_the_accounting(
+    transport: str, accounting_lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
 ) -> None:
-    rest = RestSettings(url=books_lab.place.rest_url, key_file=books_lab.place.jwt_key)
+    rest = RestSettings(url=accounting_lab.place.rest_url, key_file=accounting_lab.place.jwt_key)
     engine = await make_engine(replace(settings, transport=transport, rest=rest))
     script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 2; exit 4"
     run = run_of(script, memory_bytes=200 * 2**20)
@@ -56,19 +56,19 @@ async def test_usage_comes_from_the_books(
 @real
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", ["behind", "away"])
-async def test_books_that_are_behind_or_away_hold_up_no_end(
+async def test_accounting_that_is_behind_or_away_holds_up_no_end(
     fault: str, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
 
-    async def books(numbers: object, since: object) -> list[Accounted]:
+    async def accounted(numbers: object, since: object) -> list[Accounted]:
         nonlocal asked
         asked += 1
         if fault == "away":
             raise SiteUnavailable("slurmdbd does not answer")
         return []
 
-    monkeypatch.setattr(engine._controller, "books", books)
+    monkeypatch.setattr(engine._transport, "accounted", accounted)
     run = run_of("exit 4")
     await engine.submit(run)
     end = await wait_ended(engine, run.id)
@@ -80,14 +80,14 @@ async def test_books_that_are_behind_or_away_hold_up_no_end(
 
 @real
 @pytest.mark.anyio
-async def test_books_that_know_no_energy_are_not_waited_for(
+async def test_accounting_that_knows_no_energy_is_not_waited_for(
     engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settler = engine._settler
     settler.facts = replace(settler.facts, measures_energy=False)
     monkeypatch.setattr(settling, "PATIENCE_SECONDS", 3600.0)
     run = run_of("exit 4")
-    end = await told_before_the_books(engine, run, monkeypatch)
+    end = await reported_before_the_accounting(engine, run, monkeypatch)
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 4)
     assert settler.late.awaits(run.id), "what they know beside is put right later"
 
@@ -98,7 +98,7 @@ async def test_a_job_that_was_cancelled_in_the_queue_never_started(engine: Slurm
     run = run_of("true", time_limit=99 * 60, options=(SlurmOptions(partition="short"),))
     waiting = await engine.submit(run)
     number, since = int(waiting.engine_id), datetime.now(UTC) - timedelta(hours=1)
-    await until(lambda: engine._controller.books([number], since), "the books to hear of it")
+    await until(lambda: engine._transport.accounted([number], since), "the accounting to hear of it")
     await engine.cancel(run.id)
     end = await booked(engine, run.id)
     assert (end.reason, end.started_at, end.usage) == (EndReason.CANCELLED, None, None)
@@ -114,26 +114,26 @@ async def test_a_step_that_failed_is_told_though_its_script_did_not_care(engine:
     assert end.message == "one of its steps ended with exit code 5"
 
 
-async def told_before_the_books(engine: SlurmEngine, run: Run, patch: pytest.MonkeyPatch) -> Observation:
-    """Run it with books that have not heard of it; the end that is told."""
+async def reported_before_the_accounting(engine: SlurmEngine, run: Run, patch: pytest.MonkeyPatch) -> Observation:
+    """Run it with accounting that has not heard of it; the end that is reported."""
 
     async def empty(numbers: object, since: object) -> list[Accounted]:
         return []
 
-    patch.setattr(engine._controller, "books", empty)
+    patch.setattr(engine._transport, "accounted", empty)
     await engine.submit(run)
     return await wait_ended(engine, run.id)
 
 
 @real
 @pytest.mark.anyio
-async def test_books_that_catch_up_after_the_end_put_right_what_was_told(
+async def test_accounting_that_catches_up_after_the_end_corrects_it(
     engine: SlurmEngine, settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of("srun sh -c 'exit 5'; exit 0")
     with monkeypatch.context() as patch:
-        end = await told_before_the_books(engine, run, patch)
-        assert not end.message, "the end does not wait for books that are far behind"
+        end = await reported_before_the_accounting(engine, run, patch)
+        assert not end.message, "the end does not wait for accounting that is far behind"
     news = engine.changes()
     assert run.id in await anext(news)
     end = await booked(engine, run.id)
@@ -147,12 +147,12 @@ async def test_books_that_catch_up_after_the_end_put_right_what_was_told(
 
 @real
 @pytest.mark.anyio
-async def test_books_that_were_awaited_are_asked_again_after_a_restart(
+async def test_accounting_that_was_awaited_is_asked_again_after_a_restart(
     engine: SlurmEngine, settings: SlurmSettings, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of("srun sh -c 'exit 5'; exit 0")
     with monkeypatch.context() as patch:
-        told = await told_before_the_books(engine, run, patch)
+        told = await reported_before_the_accounting(engine, run, patch)
         await engine.close()
     again = await make_engine(settings)
     assert (await again.observe(run.id)) == told, "it stays over"
@@ -167,11 +167,11 @@ async def test_books_that_were_awaited_are_asked_again_after_a_restart(
 
 
 async def booked(engine: SlurmEngine, run_id: str) -> Observation:
-    """What is said of a run when the books have caught up with its end."""
+    """What is said of a run when the accounting has caught up with its end."""
     await wait_ended(engine, run_id)
     late = engine._settler.late
     late.pause = min(late.pause, 0.1)
-    await until(lambda: asyncio.sleep(0, not late.awaits(run_id)), "the books to catch up")
+    await until(lambda: asyncio.sleep(0, not late.awaits(run_id)), "the accounting to catch up")
     return await wait_ended(engine, run_id)
 
 
@@ -201,11 +201,11 @@ WAIT = "echo begun; until test -e go; do sleep 0.1; done"
 
 @real
 @pytest.mark.anyio
-async def test_energy_is_measured_and_shared(books_lab: SlurmLab, engine: SlurmEngine) -> None:
-    node = books_lab.place.node_name(3)
-    (alone,) = await measured(books_lab, engine, node, WAIT, cpus=1)
+async def test_energy_is_measured_and_shared(accounting_lab: SlurmLab, engine: SlurmEngine) -> None:
+    node = accounting_lab.place.node_name(3)
+    (alone,) = await measured(accounting_lab, engine, node, WAIT, cpus=1)
     assert alone == pytest.approx(300, rel=0.05)
-    both = await measured(books_lab, engine, node, WAIT, WAIT, cpus=1)
+    both = await measured(accounting_lab, engine, node, WAIT, WAIT, cpus=1)
     assert sum(both) == pytest.approx(300, rel=0.2), "a counter of a node that two share is not given to both"
 
 
