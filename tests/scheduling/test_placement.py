@@ -159,6 +159,12 @@ def test_what_one_machine_cannot_hold_and_what_has_no_image_goes_elsewhere() -> 
     named = Demand("t", Room(1000), image=True)
     [gone] = plan(ledger(Waiting("1", named)), [pair, replace(bare, images=True)], {}).assignments
     assert gone.site == "bare"
+    sent = demand_of("t", JobSpec.model_validate({"command": ["x"], "image": "oci-archive:x.tar"}))
+    sites = [replace(bare, images=True), replace(pair, images=True)]
+    message = plan(ledger(Waiting("1", sent)), sites, {}).verdicts[sent].message
+    assert "bare: it runs images of registries only" in message
+    [gone] = plan(ledger(Waiting("1", sent)), [sites[0], replace(sites[1], image_files=True)], {}).assignments
+    assert gone.site == "pair"
 
 
 demands = st.builds(

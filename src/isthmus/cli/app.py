@@ -53,6 +53,7 @@ COMMANDS = {
     "apply": CommandPlace("objects", "apply"),
     "delete": CommandPlace("objects", "delete"),
     "sites": CommandPlace("inventory", "sites"),
+    "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
     "tenants": CommandPlace("identity.tenants", "app"),
     "token": CommandPlace("identity.tokens", "app"),

@@ -183,6 +183,8 @@ class Observation:
     usage: RunUsage | None = None
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Which units of each class it was given."""
+    image: str | None = None
+    """Digest of the image that it runs in, where the engine knows it."""
     held: bool = False
     """Waits because we asked the engine to hold it."""
     start_between: tuple[datetime, datetime] | None = None
@@ -197,6 +199,8 @@ class Capabilities:
     """Keeps a queue of its own: work is sent at once and waits there. Otherwise work is sent when there is room."""
     multi_node: bool = False
     images: bool = False
+    image_files: bool = False
+    """Runs images that are among the files sent along, and not only those of registries."""
     hold: bool = False
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False

@@ -262,7 +262,11 @@ class JobSpec(Model):
         description="a whole script; its first line may name the interpreter",
     )
     args: list[str] = Field(default_factory=list, max_length=MAX_WORDS, description="arguments of the script")
-    image: str | None = Field(default=None, max_length=512, description="container image, where the site runs images")
+    image: str | None = Field(
+        default=None,
+        max_length=512,
+        description="container image: of a registry, or a file sent along (oci-archive:FILE)",
+    )
     files: Files | None = None
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
@@ -465,6 +469,9 @@ class JobStatus(Model):
     site: str | None = None
     site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")
+    image: str | None = Field(
+        default=None, description="digest of the image that it runs in; a later attempt runs the same bytes"
+    )
     devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
     plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")

@@ -38,6 +38,8 @@ class SiteView:
     """Keeps its own queue: work may be sent beyond the room it has."""
     multi_node: bool = False
     images: bool = False
+    image_files: bool = False
+    """Whether it runs images that are sent along as files."""
     largest: tuple[tuple[str, int], ...] = ()
     """The most devices of each class that one machine has, where it is known."""
     machine: Room | None = None
@@ -171,6 +173,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
     room = demand.room
     if demand.image and not site.images:
         return "it does not run container images"
+    if demand.image_file and not site.image_files:
+        return "it runs images of registries only, and the job's image is a file"
     if not demand.image and not site.default_image:
         return "it has no default image, and the job names none"
     if demand.nodes > 1 and not site.multi_node:

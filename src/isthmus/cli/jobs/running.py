@@ -116,11 +116,15 @@ def start(client: Client, options: RunOptions) -> JobHandle:
                 return client.run(
                     command, script=script, files=files, stdin=stdin, progress=progress, notice=notice, **said
                 )
+            from isthmus.client.image_files import image_files
+
             from .batches import honour
 
+            image = image_files(options.image)
+            said["image"] = image.name if image else options.image
             manifest = job_manifest(None, script, None, said)
             job = with_stdin(honour(client, manifest, options.words[0], quiet=options.quiet), stdin)
-            sent = client.send_folder(files, stdin=stdin, progress=progress, notice=notice)
+            sent = client.send_folder(files, image=image, stdin=stdin, progress=progress, notice=notice)
             if sent["count"]:
                 job["spec"]["files"] = sent
             return client.submit(job)

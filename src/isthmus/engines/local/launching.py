@@ -18,6 +18,7 @@ from isthmus._kit.quantities import format_bytes
 from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
+from isthmus.images.cache import UnpackedImage
 
 from .devices import Grant
 from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
@@ -25,6 +26,8 @@ from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
 GRACE_SECONDS = 10.0
+_IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH in an image that sets none: what container runtimes give."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Some shells do not let these be assigned; `env` sets them.
 _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
@@ -44,21 +47,29 @@ def check_words(run: Run) -> None:
 
 
 def environment(
-    run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str, node: str
+    run: Run,
+    identity: AccountIdentity,
+    grant: Grant,
+    *,
+    path: str,
+    home: str,
+    tmp: str,
+    node: str,
+    image: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
+
+    What an image sets comes before what we set by default, but for the job's own folders and what it may use.
 
     `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
     may use one of them is slower than with one thread. Whoever sets it decides.
     """
     cpus = run.milli_cpus / 1000
+    usual = {"PATH": path if image is None else _IMAGE_PATH, "SHELL": "/bin/sh", "LANG": "C.UTF-8", **(image or {})}
     ours = {
-        "PATH": path,
         "HOME": home,
         "USER": identity.name,
         "LOGNAME": identity.name,
-        "SHELL": "/bin/sh",
-        "LANG": "C.UTF-8",
         "TMPDIR": tmp,
         "OMP_NUM_THREADS": str(max(1, math.ceil(cpus))),
     }
@@ -70,10 +81,10 @@ def environment(
         "ISTHMUS_TASKS": str(run.tasks),
     }
     batch = batch_scripts.variables(run, folder=home, user=identity.name, node=node)
-    return {**ours, **batch, **grant.env, **run.env, **platform}
+    return {**usual, **ours, **batch, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None) -> str:
+def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, *, image: bool = False) -> str:
     """The shell lines that set the environment and become the program given as arguments, in the folder to start in.
 
     What the program reads is opened here, with no more rights than the job has.
@@ -85,6 +96,7 @@ def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None) 
         f"printf + >&{REPORT_FD}",
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
+        *([f"cd {JOB_HOME} || exit 127"] if image else []),
         *plain,
         *([_read_from(stdin)] if stdin else []),
         *([_start_in(start)] if start else []),
@@ -137,17 +149,21 @@ def make_spec(
     superuser: bool,
     powercap: str,
     path: str,
+    image: UnpackedImage | None = None,
 ) -> dict[str, Any]:
     """What the supervisor is given."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
     command = program(run, f"{launch}/script")
-    prefix = sandbox.command(identity) if sandbox else []
+    prefix = sandbox.command(identity, image=image is not None) if sandbox else []
+    root = image.root if image else None
     drop = superuser and sandbox is None
     return {
         "run": run.id,
         "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
-        "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "options": sandbox.options(folder, grant.paths, image=root) if sandbox else [],
         "network": sandbox.router if sandbox else None,
+        "chroots": image is not None and superuser,
+        "image": image.digest if image else None,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,

@@ -414,7 +414,7 @@ def become_job(
         options = "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape")
         descriptors.append(in_memory("options", options))
         if "--seccomp" in spec["options"]:
-            descriptors.append(in_memory("filter", seccomp.program()))
+            descriptors.append(in_memory("filter", seccomp.program(chroots=bool(spec.get("chroots")))))
     arrange(descriptors)
     os.umask(0o022)
     if (identity := spec["identity"]) is not None:

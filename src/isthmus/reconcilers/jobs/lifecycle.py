@@ -80,6 +80,7 @@ def going_on(job: Job, seen: Observation) -> JobStatus:
         status.estimated_start = StartRange(earliest=timestamp(earliest), latest=timestamp(latest))
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
+    status.image = seen.image or status.image
     if seen.started_at:
         status.started_at = timestamp(seen.started_at)
         status.conditions = set_condition(
@@ -225,6 +226,7 @@ def _reported(status: JobStatus, seen: Observation) -> JobStatus:
     status.exit_code, status.signal = seen.exit_code, seen.signal
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
+    status.image = seen.image or status.image
     if seen.started_at:
         status.started_at = timestamp(seen.started_at)
         status.conditions = set_condition(

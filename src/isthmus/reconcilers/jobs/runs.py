@@ -6,6 +6,9 @@ from functools import lru_cache
 
 from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
 from isthmus.engines.batch_scripts import number_of
+from isthmus.errors import Invalid
+from isthmus.images.manifests import is_digest
+from isthmus.images.references import RegistryReference, parse_reference
 from isthmus.resources.arrays import expand_indices
 from isthmus.resources.jobs import INDEX_LABEL, Array, Job, JobSpec, Streams
 from isthmus.resources.tenants import Tenant
@@ -33,7 +36,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         command=tuple(spec.command or ()),
         script=spec.script,
         args=tuple(spec.args),
-        image=spec.image,
+        image=_image(job),
         env=env,
         stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
@@ -56,6 +59,18 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         after=after,
         array=_part(job, int(index), array) if index is not None and array is not None else None,
     )
+
+
+def _image(job: Job) -> str | None:
+    """The image; by its digest once an attempt ran in it, since a tag may mean something else by now."""
+    name, digest = job.spec.image, job.status.image
+    if name is None or digest is None or not is_digest(digest):
+        return name
+    try:
+        wanted = parse_reference(name)
+    except Invalid:
+        return name
+    return str(wanted.at(digest)) if isinstance(wanted, RegistryReference) else name
 
 
 def _part(job: Job, index: int, array: Array) -> ArrayPart:

@@ -220,7 +220,13 @@ class SiteReconciler:
 
 LOOK_NOTED_SECONDS = 300.0
 """After so long it is written down again that a site was looked at, though nothing has changed."""
-_ABILITIES = {"images": "images", "multi-node": "multi_node", "needs-image": "needs_image", "queues": "queues"}
+_ABILITIES = {
+    "images": "images",
+    "image-files": "image_files",
+    "multi-node": "multi_node",
+    "needs-image": "needs_image",
+    "queues": "queues",
+}
 """Words of the site's status, and the capabilities that they stand for."""
 
 
