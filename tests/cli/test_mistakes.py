@@ -190,7 +190,7 @@ def test_what_can_only_be_a_file_must_be_there(tmp_path: Path, monkeypatch: pyte
 def test_wrong_values_are_explained_without_words_of_a_model(offline: Any) -> None:
     for words, told in (
         (("logs", "x", "--tail", "y"), "it must be a whole number"),
-        (("run", "--gpus", "0", "true"), "it must be at least 1"),
+        (("run", "--gpus", "-1", "true"), "it must be at least 1"),
         (("jobs", "-o", "nosuch"), "'nosuch' is not one of"),
     ):
         said = offline(*words)
