@@ -69,14 +69,14 @@ def test_the_tenant_of_one_token_is_not_assumed_for_another(tmp_path: Path) -> N
 
 @pytest.mark.real
 def test_names_that_do_not_exist_are_reported_before_the_job_is_sent(isthmus: Any, work: Path) -> None:
-    for words, told in (
+    for words, reported in (
         (("--site", "locl"), "did you mean local?"),
         (("--device", "akdia"), "there is no device class akdia"),
         (("--after", "nosuchjob"), "there is no job nosuchjob"),
         (("--from", "nosuchjob"), "there is no job nosuchjob"),
     ):
         done = isthmus("run", "-d", "--no-files", *words, "--", "true")
-        assert (done.returncode, told in done.stderr) == (3, True), done.stderr
+        assert (done.returncode, reported in done.stderr) == (3, True), done.stderr
         assert "--force" in done.stderr
     (work / "job.yaml").write_text(
         json.dumps({
@@ -136,7 +136,7 @@ def test_the_former_name_of_a_checkpoint_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "reported"),
     [
         ({"command": "echo hi"}, "spec.command: must be a list, not the text 'echo hi'; write [echo, hi]"),
         ({"command": ["a"], "retries": "3"}, "write {limit: 3}"),
@@ -148,10 +148,10 @@ def test_the_former_name_of_a_checkpoint_is_read() -> None:
         ({"command": ["a"], "outputs": ["x"] * 300}, "has 300 entries; 256 are allowed"),
     ],
 )
-def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str, Any], told: str) -> None:
+def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str, Any], reported: str) -> None:
     with pytest.raises(Invalid) as caught:
         validate(JOB, job(spec))
-    assert told in caught.value.message
+    assert reported in caught.value.message
     assert "Input should" not in caught.value.message
 
 

@@ -118,10 +118,10 @@ def test_nothing_that_a_terminal_would_obey_reaches_it(capsys: pytest.CaptureFix
     write({"path": HOSTILE}, Format.JSON)
     write({"path": HOSTILE}, Format.YAML)
     table(["PATH"], [[HOSTILE]])
-    told = capsys.readouterr()
-    for text in (told.err, told.out.replace("\x1b[1m", "").replace("\x1b[0m", "")):
+    reported = capsys.readouterr()
+    for text in (reported.err, reported.out.replace("\x1b[1m", "").replace("\x1b[0m", "")):
         assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text), text
-    assert "\\x1b[2J" in told.err
+    assert "\\x1b[2J" in reported.err
 
 
 def test_programs_get_names_as_they_are_and_json_that_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,8 +140,8 @@ async def _in_time(chunks: AsyncIterator[bytes], seconds: float) -> AsyncIterato
         except StopAsyncIteration:
             return
         except TimeoutError:
-            told = f"nothing came for {seconds:.0f} s; send the file again"
-            raise HTTPException(408, told, {"Connection": "close"}) from None
+            reported = f"nothing came for {seconds:.0f} s; send the file again"
+            raise HTTPException(408, reported, {"Connection": "close"}) from None
         yield chunk
 
 

@@ -1,4 +1,4 @@
-"""The columns of each kind, and how a job's times and usage are told.
+"""The columns of each kind, and how a job's times and usage are reported.
 
 A kind has the columns that it declares, unless there is something better here: values made of several fields.
 """

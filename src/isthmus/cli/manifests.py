@@ -51,8 +51,8 @@ def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
         line = f", line {mark.line + 1}" if mark else ""
         raise Invalid(f"{where}{line} cannot be read: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split()).replace(' in "<byte string>",', ",")
-        raise Invalid(f"{where} cannot be read: {told}") from None
+        reported = " ".join(str(error).split()).replace(' in "<byte string>",', ",")
+        raise Invalid(f"{where} cannot be read: {reported}") from None
     found: list[dict[str, Any]] = []
     for document in documents:
         if document is None:

@@ -22,7 +22,7 @@ from .ledger import Ledger
 from .shares import Turns, sum_of
 
 MOST_TOLD = 4
-"""Sites that are named when it is told why a job went to another."""
+"""Sites that are named when it is reported why a job went to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SiteView:
     machine: Room | None = None
     """The most cpus and memory that one machine has, where it is known."""
     others: Room = field(default_factory=Room)
-    """What is taken by work that is not ours, as far as the engine tells."""
+    """What is taken by work that is not ours, as far as the engine reports."""
     default_image: bool = True
     """Whether a job may do without naming an image."""
     tariff: Tariff = field(default_factory=Tariff)
@@ -214,7 +214,7 @@ def why_there(
     hindered: Mapping[str, str | None],
     free: Mapping[str, Room],
 ) -> str | None:
-    """Why a job goes to a site, in words; None where it asked for no other. What hinders it elsewhere is told too."""
+    """Why a job goes to a site, in words; None where it asked for no other; with what hinders it elsewhere."""
     asked = [site for site in sites if not demand.sites or site.name in demand.sites]
     if len(asked) < 2:
         return None
@@ -314,7 +314,7 @@ def why_waiting(
     tenant: TenantSpec | None,
     over: str | None,
 ) -> Verdict:
-    """What the jobs of a demand are told that found no room."""
+    """What the jobs of a demand that found no room are shown."""
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
@@ -325,14 +325,14 @@ def why_waiting(
             "QuotaTooSmall", f"asks for more than the tenant's whole quota of {over}; ask for less, or for more"
         )
     if over:
-        told = f"the tenant's quota of {over} is used; the job starts when others end"
+        reported = f"the tenant's quota of {over} is used; the job starts when others end"
         if (
             over.endswith("of memory")
             and tenant
             and not demand.room.memory
             and (share := counted(demand.room, tenant.quota).memory)
         ):
-            told += f". It asks for no memory and counts with {format_bytes(share)}"
-        return Verdict("QuotaExceeded", told)
+            reported += f". It asks for no memory and counts with {format_bytes(share)}"
+        return Verdict("QuotaExceeded", reported)
     names = ", ".join(site.name for site in suitable[:5])
     return Verdict("InsufficientRoom", f"waits for room at {names}, behind earlier or higher-priority jobs")

@@ -16,7 +16,7 @@ def job(phase: str, **status: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (job("Pending", message="no site satisfies the job"), "job x waits: no site satisfies the job"),
         (job("Pending", message="waits for room at local"), "job x waits for room at local"),
@@ -27,8 +27,8 @@ def job(phase: str, **status: Any) -> dict[str, Any]:
         (job("Succeeded"), ""),
     ],
 )
-def test_sentences(given: dict[str, Any], told: str) -> None:
-    assert why_waiting(given) == told
+def test_sentences(given: dict[str, Any], reported: str) -> None:
+    assert why_waiting(given) == reported
 
 
 def test_where_it_goes_and_why() -> None:

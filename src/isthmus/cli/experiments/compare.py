@@ -141,7 +141,7 @@ def compare(
 
 
 def _follow(client: Client, made: Object, output: ReportFormat) -> int:
-    """Tell how far it is until it is over, then show the table."""
+    """Report how far it is until it is over, then show the table."""
     name, home = made["metadata"]["name"], made["metadata"]["namespace"]
     signal.signal(signal.SIGTERM, terminated)
     while True:
@@ -163,18 +163,18 @@ def _follow(client: Client, made: Object, output: ReportFormat) -> int:
 
 def _progress(client: Client, name: str, home: str) -> Object:
     live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    told = ""
+    reported = ""
     for event in client.watch("experiments", fields=f"metadata.name={name}", namespace=home):
         if event.type == "DELETED":
             raise Invalid(f"experiment {name} was deleted before it ended")
         line = f"{name}: {progress_line(event.object)}"
-        if line != told and (event.object.get("status") or {}).get("runs", {}).get("total"):
+        if line != reported and (event.object.get("status") or {}).get("runs", {}).get("total"):
             if live:
                 sys.stderr.write(f"\r\x1b[K{line[:200]}")
                 sys.stderr.flush()
             else:
                 say(line)
-        told = line
+        reported = line
         if (event.object.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Cancelled"):
             if live:
                 sys.stderr.write("\r\x1b[K")

@@ -217,8 +217,8 @@ def release(
         _each(client, names, "Run", "released", format_of(output))
 
 
-def _each(client: Client, names: list[str], intent: str, told: str, form: Format) -> None:
-    """Tell every job; what fails for one does not spare the others."""
+def _each(client: Client, names: list[str], intent: str, reported: str, form: Format) -> None:
+    """Send it to every job; what fails for one does not spare the others."""
     first: IsthmusError | None = None
     changed = []
     for name in names:
@@ -230,7 +230,7 @@ def _each(client: Client, names: list[str], intent: str, told: str, form: Format
                 say(f"job/{name} has already {_OVER[over]} (nothing to cancel)")
                 continue
             if over in _OVER:
-                raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {told}")
+                raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {reported}")
             with needs_member(client, "changing a job"):
                 changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
         except IsthmusError as error:
@@ -239,7 +239,7 @@ def _each(client: Client, names: list[str], intent: str, told: str, form: Format
             first = error
             continue
         if form not in (Format.JSON, Format.YAML):
-            sys.stdout.write(f"job/{name} {told}\n")
+            sys.stdout.write(f"job/{name} {reported}\n")
     if form in (Format.JSON, Format.YAML) and changed:
         write(changed[0] if len(names) == 1 else {"apiVersion": "v1", "kind": "List", "items": changed}, form)
     if first is not None:

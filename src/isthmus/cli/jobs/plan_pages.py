@@ -24,9 +24,9 @@ def plan_page(plan: Object, indent: str = "") -> str:
         lines += ["", *plain_table(_TITLES, rows)]
     if len(options) > _MOST:
         lines.append(f"… and {len(options) - _MOST} more")
-    notes = [told for told in map(one_line, plan.get("leftOut") or ()) if told not in lines[0]]
+    notes = [reported for reported in map(one_line, plan.get("leftOut") or ()) if reported not in lines[0]]
     if notes:
-        lines += ["", "Note:", *(f"  {told}" for told in notes)]
+        lines += ["", "Note:", *(f"  {reported}" for reported in notes)]
     return "".join(f"{indent}{line}".rstrip() + "\n" for line in lines)
 
 

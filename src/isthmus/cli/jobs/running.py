@@ -1,6 +1,6 @@
 """What `isthmus run` does: send, submit, show both streams live, end like the command would have ended here.
 
-Two threads copy the two streams; the main thread waits, and answers Ctrl-C. Why a job waits is told on standard
+Two threads copy the two streams; the main thread waits, and answers Ctrl-C. Why a job waits is reported on standard
 error once it has waited for a second. Standard output belongs to the job alone.
 """
 
@@ -24,7 +24,7 @@ from isthmus.errors import Forbidden, Invalid, NotFound
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
 from .stdin_reading import standard_input
-from .waiting import ANY_SITE, in_background, tell_where, where
+from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
 _TASK_FILES = (".yaml", ".yml")
@@ -259,7 +259,7 @@ class _Run:
         self._cursors = [self._cursor(stream) for stream in (("stdout", "stderr") if separate else ("stdout",))]
         self._open = len(self._cursors)
         self._cancelled = 0
-        self._placed = threading.Event()  # whether it was told where, and why there
+        self._placed = threading.Event()  # whether its place was reported, and why there
 
     def _cursor(self, stream: str) -> LogCursor:
         return LogCursor(self._job.namespace, self._job.name, follow=True, stream=stream, attempt=0, pinned=False)
@@ -280,7 +280,7 @@ class _Run:
         in_background(self._client, self._job.namespace, self._job.name, self._wants_to_know)
         if ANY_SITE in self._options.site and not self._options.quiet:
             words = (self._client, self._job.namespace, self._job.name, self._placed)
-            threading.Thread(target=tell_where, args=words, daemon=True).start()
+            threading.Thread(target=report_where, args=words, daemon=True).start()
 
     def _copy(self, cursor: LogCursor, descriptor: int) -> None:
         try:
@@ -337,8 +337,8 @@ class _Run:
             self._job.wait()
         if ANY_SITE in self._options.site and not self._options.quiet and not self._placed.is_set():
             self._placed.set()
-            if told := where(self._job.object):
-                say(told)
+            if reported := where(self._job.object):
+                say(reported)
         return finish(self._client, self._job, self._options)
 
 
@@ -384,11 +384,11 @@ class _Array:
 def finish(client: Client, job: JobHandle, options: RunOptions) -> int:
     """Bring the outputs, say what the exit code alone does not, and answer it."""
     if options.outputs or (job.object.get("spec") or {}).get("logFiles"):
-        told = bring(client, job)
+        reported = bring(client, job)
         if not options.quiet:
-            say(told)
-    if (told := unusual_end(job.object)) and not options.quiet:
-        say(f"job {job.name} {told}", "33")
+            say(reported)
+    if (reported := unusual_end(job.object)) and not options.quiet:
+        say(f"job {job.name} {reported}", "33")
     return exit_code_of(job.object)
 
 
@@ -409,7 +409,7 @@ def bring(client: Client, job: JobHandle) -> str:
 
 
 def unusual_end(job: Object) -> str:
-    """What to say of a job whose exit code does not tell the story; empty for an ordinary end."""
+    """What to say of a job whose exit code does not say everything; empty for an ordinary end."""
     status = job.get("status") or {}
     phase, message = str(status.get("phase")), str(status.get("message") or "")
     if status.get("reason") == "StartFailed" and ((job.get("spec") or {}).get("command") or [""])[0] == "python":

@@ -204,9 +204,9 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
       isthmus lab status
     """
     slurm, kubernetes = _slurm(data).status(), _kubernetes(data).status()
-    told = {**_told(slurm), "kubernetes": _told(kubernetes)}
+    reported = {**_reported(slurm), "kubernetes": _reported(kubernetes)}
     if (form := format_of(output)) in (Format.JSON, Format.YAML):
-        write(told, form)
+        write(reported, form)
         return
     for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes)):
         if not found.running:
@@ -218,7 +218,7 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
             sys.stdout.write(f"node     {name}  {state}\n")
 
 
-def _told(found: LabStatus) -> dict[str, Any]:
+def _reported(found: LabStatus) -> dict[str, Any]:
     return {
         "folder": str(found.folder),
         "running": found.running,

@@ -99,7 +99,7 @@ def judge(
         return RunVerdict("StartFailed", message=why)
     if report.endswith(b"missing"):
         return RunVerdict("StartFailed", 127, message=f"The program {program!r} was not found, or may not be executed.")
-    # Bubblewrap, like a shell, tells of a signal by 128 and its number.
+    # Bubblewrap, like a shell, reports a signal by 128 and its number.
     number = -code if code < 0 else code - 128 if sandboxed and code > 128 else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else None
     exit_code = None if name else code

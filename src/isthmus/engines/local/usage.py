@@ -2,7 +2,7 @@
 
 The supervisor asks while the run goes on. With control groups that is four small reads; without, one for each process
 of the run. Energy and use come from the meters of the device classes, which a process beside the run reads
-(`meter_process.py`), else from RAPL, and from drivers that tell of their board unasked (`gpu_busy_percent`, hwmon);
+(`meter_process.py`), else from RAPL, and from drivers that report their board unasked (`gpu_busy_percent`, hwmon);
 what none of them counts is estimated.
 """
 
@@ -75,7 +75,7 @@ class UsageMeter:
             of_processes = processes_usage(os.getpid())
             cpu, memory = of_processes[0] if cpu is None else cpu, of_processes[1] if memory is None else memory
         joules, source = self.energy(cpu, elapsed, live=True)
-        if self._beside is not None and not self._beside.told:
+        if self._beside is not None and not self._beside.reported:
             joules = None  # what it will measure is not guessed
         use = self._beside.seen.use if self._beside else None
         if use is None and self._boards:

@@ -86,8 +86,7 @@ class SiteReconciler:
         self._progress = asyncio.Event()
 
     async def tried(self, names: set[str], patience: float) -> None:
-        """Wait, not for ever, until each of these sites was looked at once: before, their jobs could only be told
-        that nothing is connected."""
+        """Wait, not for ever, until each of these sites was looked at once: before, none would be connected."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while not names <= self._tried:
@@ -107,7 +106,7 @@ class SiteReconciler:
         self._engines.expect({known.key.name for known in self._sites.all()})
         if record is None:
             await self._close(key.name)
-            for uid in self._index.ledger.at(key.name):  # gone by force: nobody else will tell of its jobs
+            for uid in self._index.ledger.at(key.name):  # gone by force: nobody else will report its jobs
                 self._look(self._index.keys[uid])
             return DONE
         site = Site.model_validate(record.obj)
@@ -202,8 +201,8 @@ class SiteReconciler:
             return  # the time of the look alone is not news
         await self._writer.status(record, status)
         if status.phase is not site.status.phase:
-            told = status.message or f"{status.phase.value}"
-            self._recorder.say(site, status.phase.value, told, warning=status.phase is SitePhase.UNREACHABLE)
+            reported = status.message or f"{status.phase.value}"
+            self._recorder.say(site, status.phase.value, reported, warning=status.phase is SitePhase.UNREACHABLE)
 
     async def _remove(self, record: Record, site: Site) -> Result:
         if FINALIZER not in (site.metadata.finalizers or ()):

@@ -1,4 +1,4 @@
-"""Explaining: a job's seat in the plan, as its status tells it: why there, the alternatives, cost and end of each."""
+"""Explaining: a job's seat in the plan, as its status says it: why there, the alternatives, cost and end of each."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def named(bid: Bid) -> str:
     """`2 gpu at alpha`, or the site alone for work on cpus."""
     chosen = bid.way.chosen
     devices = [(chosen.class_, chosen.count)] if chosen else bid.way.room.devices
-    told = ", ".join(f"{count} {name}" for name, count in devices)
-    return f"{told} at {bid.way.site}" if told else bid.way.site
+    reported = ", ".join(f"{count} {name}" for name, count in devices)
+    return f"{reported} at {bid.way.site}" if reported else bid.way.site
 
 
 def _why(task: Task, seat: Seat, now: float) -> str:

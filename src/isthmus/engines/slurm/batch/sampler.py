@@ -50,10 +50,10 @@ def script(wanted: Metering, guessed: Guess | None, sys: str = "/sys") -> str:
     whole = [n for n, (_, meter) in enumerate(wanted.meters) if meter.source in WHOLE_NODE]
     own = [n for n in range(len(wanted.meters)) if n not in whole]
     energy = "".join(_OWN.format(n=n) for n in own) + "".join(_SHARED.format(n=n) for n in whole)
-    told = "".join(_TOLD.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
+    reported = "".join(_REPORTED.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
     head = _HEAD + meters.lines(wanted, sys)
-    told = f'{{\n{told}}} >"$run/.meters"\n' if told else ""
-    return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(told=told)
+    reported = f'{{\n{reported}}} >"$run/.meters"\n' if reported else ""
+    return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(reported=reported)
 
 
 _HEAD = r"""run=$1
@@ -172,7 +172,7 @@ _ESTIMATE = """\
   decimal $((({base} * age + {busy} * most) / 1000))
   joules=$decimal~
 """
-_TOLD = """\
+_REPORTED = """\
   [ -n "$total{n}" ] && echo "meter={source} $total{n}"
 """
 
@@ -181,7 +181,7 @@ look
 while :; do
   rest
   kill -0 "$child" || over=1
-  stop=$over  # whoever was told to stop before it looked has looked for the last time
+  stop=$over  # whoever was asked to stop before it looked has looked for the last time
   look
   [ -n "$stop" ] && break
   measure
@@ -198,5 +198,5 @@ while :; do
   decimal $cpu
   echo "$((boot + ${{up%.*}})).${{up#*.}}0 $decimal $memory $joules $busy $size" >>"$run/samples" || break
 done
-{told}exit 0
+{reported}exit 0
 """
