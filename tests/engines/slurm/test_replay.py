@@ -214,24 +214,24 @@ Replays = dict[tuple[str, str], Replay]
 
 
 @pytest.fixture(scope="module")
-def replays(books_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replays]:
+def replays(accounting_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replays]:
     """All scripts, run in all ways."""
-    with books_lab.place.conf.open("a") as conf:
+    with accounting_lab.place.conf.open("a") as conf:
         conf.write(f"FirstJobId={FIRST}\n")
-    books_lab.call("scontrol", "reconfigure")
+    accounting_lab.call("scontrol", "reconfigure")
     names = ["hello", *(name for name in SCRIPTS if name != "hello")]
     top = tmp_path_factory.mktemp("replay")
     with running_server(top / "data") as server:
-        plain = Sbatch(books_lab)
+        plain = Sbatch(accounting_lab)
         found: Replays = {("hello", "sbatch"): (first := plain.send("hello", 0))}
         (hello,) = first.numbers
         found |= {(name, "sbatch"): plain.send(name, hello) for name in names[1:]}
         for way in ("REST", "Command"):
-            ours = Isthmus(server, register(server, books_lab, way), top / way)
+            ours = Isthmus(server, register(server, accounting_lab, way), top / way)
             sent = {name: ours.send(name, hello) for name, by in CASES if by == way}
             found |= {(name, way): ours.end(one) for name, one in sent.items()}
         for replay in found.values():
-            account(books_lab, replay)
+            account(accounting_lab, replay)
         yield found
 
 
