@@ -154,13 +154,17 @@ def kinds_page() -> str:
 def _about(kind: Kind) -> list[str]:
     where = "in a tenant's namespace" if kind.namespaced else "belongs to nobody, known to all"
     module = inspect.getmodule(kind.model)
-    told = inspect.cleandoc(module.__doc__ or "") if module else ""
+    reported = inspect.cleandoc(module.__doc__ or "") if module else ""
     fields = ", ".join(f"`{f}`" for f in ("metadata.name", *kind.fields))
     names = ", ".join(f"`{n}`" for n in (kind.plural, *kind.short_names))
-    lines = [told, "", f"Names: {names}; {where}. Field selectors: {fields}.", "", f"Rights: {_rights(kind)}."]
+    lines = [reported, "", f"Names: {names}; {where}. Field selectors: {fields}.", "", f"Rights: {_rights(kind)}."]
     if kind.changes is not None:
-        free = ", ".join(f"`spec.{name}`" for name in sorted(kind.changes))
-        lines += ["", f"After creation only {free} may change."]
+        times = sorted({kind.when(name) for name in kind.changes})
+        said = (
+            f"{', '.join(f'`spec.{name}`' for name in sorted(kind.changes) if kind.when(name) == when)} {when}"
+            for when in times
+        )
+        lines += ["", f"After creation may change: {'; '.join(said)}; nothing else."]
     if kind.owns:
         lines += ["", f"Owns: {', '.join(kind.owns)}."]
     return lines

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from isthmus.client.handles import JobFacts, exit_code_of
-from isthmus.client.jobs import JobOptions, devices_of, job_manifest, name_for
+from isthmus.client.jobs import JobOptions, copied, devices_of, job_manifest, name_for
 from isthmus.errors import Invalid
 from isthmus.resources.kinds import KINDS
 from isthmus.resources.validation import validate
@@ -141,3 +142,12 @@ def test_facts_of_a_job() -> None:
     )
     assert repr(facts) == "<JobFacts lab/a Running>"
     assert JobFacts({"metadata": {"name": "a"}}).phase == "Pending"
+
+
+def test_a_copy_has_the_name_of_the_first_and_a_new_ending() -> None:
+    spec = {"command": ["true"], "deadline": "2026-12-24T17:00:00Z", "intent": "Cancel"}
+    for name, stem in [("train-x7k2p", "train"), ("train-model", "train-model"), ("a" * 253, "a" * 247)]:
+        made = copied({"kind": "Job", "metadata": {"name": name}, "spec": spec})
+        assert re.fullmatch(rf"{stem}-[a-z0-9]{{5}}", made["metadata"]["name"])
+        assert made["spec"] == {"command": ["true"]}
+    assert copied({"metadata": {"name": "x"}, "spec": spec}, "x")["spec"]["deadline"] == spec["deadline"]

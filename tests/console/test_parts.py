@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from isthmus.client.jobs import copied
 from isthmus.console.capacities import room_at
 from isthmus.console.charts import bars_of, measures_of, scatter_of
 from isthmus.console.index import JobTable, RowQuery, row_of, what_runs
 from isthmus.console.live import Live, Topic
-from isthmus.console.manifests import at_fields, copied, from_form
+from isthmus.console.manifests import at_fields, from_form
 from isthmus.console.rendering import as_yaml, number, shown_phase, size
 from isthmus.console.sessions import SESSION_SECONDS, TICKET_SECONDS, Sessions, new_key
 from isthmus.console.visits import local_path

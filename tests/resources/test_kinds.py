@@ -71,6 +71,8 @@ def test_what_it_declares_is_in_its_model(kind: Kind) -> None:
     assert [path for path in paths if schema_at(kind, path) is None] == []
     for field in (*(kind.changes or ()), *(kind.rights.fields or ())):
         assert schema_at(kind, f"spec.{field}") is not None, field
+    for field, phases in (kind.changes or {}).items():
+        assert phases is None or phases <= set(kind.phases), field
     for named in (*kind.owns, *(reference.kind for reference in kind.refers)):
         assert named in KINDS
 

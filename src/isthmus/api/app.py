@@ -1,7 +1,7 @@
 """The ASGI application: resources first and fast, everything else by the router, every error in one form.
 
 There is no middleware: one function looks at the path, hands the request on, and turns what is raised into a
-Status. An error after the answer has begun cannot be told any more; it breaks the connection, as it should.
+Status. An error after the answer has begun cannot be reported any more; it breaks the connection, as it should.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .resources import discovery, reviews
 from .resources.dispatching import dispatch
 from .resources.targets import Target, find_target
 from .responses import error_response
-from .runs import logs, outputs, plans, telemetry
+from .runs import logs, outputs, plans, telemetry, working_files
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *telemetry.routes(context),
         *files.routes(context),
         *outputs.routes(context),
+        *working_files.routes(context),
         *plans.routes(context),
         *openapi.routes(context),
         *extra_routes,

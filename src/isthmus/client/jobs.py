@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import posixpath
 import re
 import shlex
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
+from isthmus._kit.ids import suffix
 from isthmus.errors import Invalid
 
 from .requests import Object
@@ -16,6 +18,9 @@ from .requests import Object
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 _INTERPRETER = re.compile(r"(ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|Rscript|julia|env")
 _PLAIN = re.compile(r"[\w./+-]+")
+_ENDING = re.compile(r"-[b-df-hj-np-tv-xz24-9]{5}$")  # as `_kit.ids.suffix` draws it, which makes no words
+STDIN_PATH = ".isthmus-stdin"
+"""Where in a job's folder the standard input lies that was sent along."""
 _CONDITIONS = ("Succeeded", "Failed", "Finished", "Started")
 
 
@@ -110,6 +115,11 @@ def job_manifest(
     if labels := options.get("labels"):
         meta["labels"] = dict(labels)
     return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def with_stdin(job: Object, stdin: object | None) -> Object:
+    """The job, reading what was sent along for its standard input, if anything was."""
+    return job if stdin is None else {**job, "spec": {**job["spec"], "stdin": STDIN_PATH}}
 
 
 def question(job: Mapping[str, Any] | str, deadline: str | None, late_cost_per_hour: float | None) -> Object:
@@ -219,3 +229,18 @@ def _dependency(text: str) -> Object:
 def _set(values: Mapping[str, Any]) -> Object:
     """Without what was not said: the server's defaults are better than a copy of them here."""
     return {key: value for key, value in values.items() if value not in (None, [], {}, "")}
+
+
+def copied(obj: Mapping[str, Any], name: str = "") -> Object:
+    """A job or an experiment as a manifest: under this name as it is, else as a new one, whose deadline is its own."""
+    old = obj["metadata"]
+    metadata: Object = {"name": name or f"{_ENDING.sub('', old['name'])[:247]}-{suffix()}"}
+    if namespace := old.get("namespace"):
+        metadata["namespace"] = namespace
+    labels = {key: value for key, value in (old.get("labels") or {}).items() if not key.startswith("isthmus.dev/")}
+    if labels:
+        metadata["labels"] = labels
+    left = {"intent"} if name else {"intent", "deadline"}
+    spec = {key: value for key, value in obj["spec"].items() if key not in left and value not in ([], {}, None)}
+    kind = obj.get("kind") or "Job"
+    return {"apiVersion": "isthmus.dev/v1", "kind": kind, "metadata": metadata, "spec": copy.deepcopy(spec)}

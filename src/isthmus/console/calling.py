@@ -67,6 +67,13 @@ class Asker:
         """Read something."""
         return await self.ask("GET", path, query=query)
 
+    async def content(self, path: str, query: str = "") -> bytes:
+        """Read some bytes; the caller sees to it that they are few."""
+        code, answer = await self._send("GET", path, b"", query, "application/json")
+        if code >= 400:
+            raise error_of(orjson.loads(answer))
+        return answer
+
     async def patch(self, path: str, change: Any) -> Any:
         """Merge a change into an object."""
         return await self.ask("PATCH", path, change, media="application/merge-patch+json")
@@ -117,8 +124,10 @@ def error_of(status: dict[str, Any]) -> IsthmusError:
     """The error that a Status stands for."""
     found = _ERRORS.get(status.get("reason", ""), IsthmusError)
     causes = (status.get("details") or {}).get("causes") or ()
-    told = tuple(Cause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in causes)
-    return found(str(status.get("message") or "something went wrong inside the server; its log says what"), causes=told)
+    reported = tuple(Cause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in causes)
+    return found(
+        str(status.get("message") or "something went wrong inside the server; its log says what"), causes=reported
+    )
 
 
 def in_tenant(namespace: str, plural: str, *rest: str) -> str:

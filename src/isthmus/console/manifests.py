@@ -1,4 +1,4 @@
-"""Manifests of jobs and experiments: made from the fields of the form, copied from an object, or put back into fields.
+"""Manifests of jobs and experiments: made from the fields of the form, or put back into fields.
 
 A field of the form is called like the path it fills (`spec.resources.cpus`), so that an error of the API about a path
 is shown at the field that made it, by the longest name that fits. An experiment is the form of a job (its template)
@@ -16,15 +16,12 @@ from typing import Any
 import yaml
 
 from isthmus._kit.clock import timestamp
-from isthmus._kit.ids import suffix
 from isthmus.errors import Cause, Invalid
 from isthmus.resources.kinds import JOB
 from isthmus.resources.meta import API_VERSION
 from isthmus.resources.validation import validate
 
-PLATFORM = "isthmus.dev/"
 _INDEX = re.compile(r"\[\d+\]")
-_ENDING = re.compile(r"-[a-z0-9]{5}$")
 FIELDS = (
     "metadata.namespace",
     "metadata.name",
@@ -202,18 +199,6 @@ def _line(node: Any, path: str) -> int:
         else:
             break
     return found
-
-
-def copied(job: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """A job or an experiment as a manifest that makes it once more."""
-    old = job["metadata"]
-    metadata: dict[str, Any] = {"name": name} if name else {"name": f"{_ENDING.sub('', old['name'])[:247]}-{suffix()}"}
-    metadata["namespace"] = old["namespace"]
-    labels = {key: value for key, value in (old.get("labels") or {}).items() if not key.startswith(PLATFORM)}
-    if labels:
-        metadata["labels"] = labels
-    spec = {key: value for key, value in job["spec"].items() if key != "intent" and value not in ([], {}, None)}
-    return {"apiVersion": API_VERSION, "kind": job.get("kind") or "Job", "metadata": metadata, "spec": spec}
 
 
 def at_fields(causes: Iterable[Cause], names: Iterable[str] = FIELDS) -> tuple[dict[str, str], list[str]]:

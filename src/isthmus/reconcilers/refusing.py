@@ -17,9 +17,9 @@ import orjson
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.changing import check_change
 from isthmus.resources.kinds import JOB, KINDS, Kind
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.promises import check_promised
 from isthmus.resources.states import JobPhase
 from isthmus.resources.validation import validate
 from isthmus.runtime.declaring import Background
@@ -35,7 +35,7 @@ CONDITION = "Accepted"
 
 
 class Refuser:
-    """Checks what informers hear, and tells on the objects what is wrong."""
+    """Checks what informers hear, and says on the objects what is wrong."""
 
     def __init__(self, store: Store, leadership: Leadership) -> None:
         self._store, self._leadership = store, leadership
@@ -61,20 +61,20 @@ class Refuser:
         return record
 
     async def run(self) -> None:
-        """Tell on the objects, until cancelled."""
+        """Say it on the objects, until cancelled."""
         while True:
             record, message = await self._queue.get()
             try:
                 self._leadership.check()
-                await self._tell(KINDS[record.key.kind], record, message)
+                await self._notify(KINDS[record.key.kind], record, message)
             except (Conflict, NotFound):
                 continue  # changed meanwhile: the watch brings it again
             except IsthmusError as error:
-                log.warning("not told on the object", extra={"key": str(record.key), "error": str(error)})
+                log.warning("not written on the object", extra={"key": str(record.key), "error": str(error)})
                 await asyncio.sleep(1)
                 self._queue.put_nowait((record, message))
 
-    async def _tell(self, kind: Kind, record: Record, message: str) -> None:
+    async def _notify(self, kind: Kind, record: Record, message: str) -> None:
         obj, now = record.obj, timestamp(utcnow())
         status = dict(obj.get("status") or {})
         if kind is JOB and message and status.get("phase") == JobPhase.PENDING:
@@ -94,9 +94,9 @@ class Refuser:
 def _check(record: Record, known: Record | None) -> None:
     """What the API checks of an object and of a change to it."""
     kind = KINDS[record.key.kind]
-    spec = validate(kind, record.obj).get("spec")
-    if known is not None and known.uid == record.uid and spec is not None:
-        check_promised(kind, record.key.name, validate(kind, known.obj)["spec"], spec)
+    checked = validate(kind, record.obj)
+    if known is not None and known.uid == record.uid and "spec" in checked:
+        check_change(kind, validate(kind, known.obj), checked)
 
 
 def _with_good_spec(record: Record, known: Record | None) -> Record | None:

@@ -10,7 +10,7 @@ Paths into objects are names joined by dots, with `[]` for the items of a list a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -80,6 +80,16 @@ class Navigation:
     """The key that opens it after `g`."""
 
 
+def at_any_time(*fields: str) -> dict[str, frozenset[Any] | None]:
+    """Fields that may change in every phase."""
+    return dict.fromkeys(fields)
+
+
+def while_in(phases: Iterable[Any], *fields: str) -> dict[str, frozenset[Any] | None]:
+    """Fields that may change in these phases only."""
+    return dict.fromkeys(fields, frozenset(phases))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """One kind of object."""
@@ -106,8 +116,8 @@ class Kind:
     """What each phase means."""
     transitions: Mapping[Any, frozenset[Any]] = field(default_factory=dict)
     """From each phase, the phases that may follow."""
-    changes: frozenset[str] | None = None
-    """The only fields of the spec that may change after creation; None means all."""
+    changes: Mapping[str, frozenset[Any] | None] | None = None
+    """The only fields of the spec that may change after creation, with the phases in which; None means all, always."""
     admit: tuple[Callable[[Mapping[str, Any]], None], ...] = ()
     """What must hold of a new object beyond its model; each raises Invalid with the field and the remedy."""
     crd_rules: tuple[SchemaRule, ...] = ()
@@ -159,6 +169,22 @@ class Kind:
     def custom(self) -> bool:
         """Whether it is ours, and not one that Kubernetes has by itself."""
         return self.group == GROUP
+
+    def may_change(self, name: str, phase: str | None) -> bool:
+        """Whether this field of the spec may change while the object is in this phase, or has none yet."""
+        if self.changes is None:
+            return True
+        phases = self.changes.get(name, frozenset())
+        return phases is None or (name in self.changes and phase is None) or phase in phases
+
+    def when(self, name: str) -> str:
+        """When this field may change, in words."""
+        phases = (self.changes or {}).get(name)
+        if phases is None:
+            return "at any time"
+        if phases == {phase for phase, following in self.transitions.items() if following}:
+            return "before it has ended"
+        return f"while it is {' or '.join(phase for phase in self.phases if phase in phases)}"
 
     def selectable(self, obj: Mapping[str, Any]) -> dict[str, str]:
         """The values that field selectors see."""

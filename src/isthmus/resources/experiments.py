@@ -1,8 +1,7 @@
 """Experiment: one workload over a matrix of devices, sites, images and parameters; its status is the comparison.
 
 A **cell** is one point of the matrix, numbered from 0; a **run** is one repetition of a cell and is a Job of its own,
-called `<experiment>-<cell>-<repetition>`. Parameters are enumerated (Grid) or searched (Random, TPE). After an
-experiment is accepted only `intent`, `parallel`, `stop` and `ttlAfterFinished` may change.
+called `<experiment>-<cell>-<repetition>`. Parameters are enumerated (Grid) or searched (Random, TPE).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 from isthmus.errors import invalid_field
 
 from .comparisons import CellResult, RunCounts
-from .declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference
+from .declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference, at_any_time, while_in
 from .fields import Duration
 from .jobs import Intent, JobSpec
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
@@ -326,7 +325,7 @@ class ExperimentStatus(Model):
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
     member: str | None = Field(
-        default=None, description="the member of the tenant who created it, where a personal token tells"
+        default=None, description="the member of the tenant who created it, where a personal token says"
     )
     started_at: Time | None = None
     finished_at: Time | None = None
@@ -396,7 +395,8 @@ EXPERIMENT = Kind(
     description="One workload over a matrix of devices and parameters, compared.",
     phases=EXPERIMENT_PHASES,
     transitions=EXPERIMENT_TRANSITIONS,
-    changes=frozenset({"intent", "parallel", "stop", "ttlAfterFinished"}),
+    changes=at_any_time("intent", "ttlAfterFinished")
+    | while_in((phase for phase in ExperimentPhase if not phase.terminal), "parallel", "stop"),
     admit=(_room_for_runs,),
     crd_rules=EXPERIMENT_RULES,
     rights=OF_MEMBERS,

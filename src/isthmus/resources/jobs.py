@@ -1,8 +1,7 @@
-"""Job: work that runs to completion, once per try, anywhere.
+"""Job: work that runs to completion, once per attempt, anywhere.
 
-The spec says what is wanted and never which engine does it. The status says what was seen. After a job is
-accepted only `intent`, `priority`, `deadline`, `lateCostPerHour`, `retries` and `ttlAfterFinished` may change: the
-rest has been promised to an engine.
+The spec says what is wanted and never which engine does it. The status says what was seen. After a job is accepted
+only a few fields may change: the rest has been promised to an engine.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
 from .arrays import expand_indices
-from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
+from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_any_time, while_in
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory, check_pattern
+from .fields import Cpus, Duration, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
 from .schemas.crd_rules import job_rules
-from .states import JOB_PHASES, JOB_TRANSITIONS, JobPhase
+from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
@@ -42,7 +41,20 @@ INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
 
 
-LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024)]
+def _below(folder: str) -> str:
+    if folder != "." and ("\0" in folder or {"", ".", ".."} & set(folder.removesuffix("/").split("/"))):
+        raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
+    return folder.removesuffix("/")
+
+
+def _stays(pattern: str) -> str:
+    if ".." in pattern.split("/"):
+        raise ValueError("must be a file below the job's own folder, such as logs/%j.out")
+    return pattern
+
+
+Below = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_below)]
+LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024), AfterValidator(_stays)]
 
 
 class Intent(StrEnum):
@@ -189,20 +201,9 @@ class Dependency(Model):
 
     job: Name
     condition: DependencyCondition = DependencyCondition.SUCCEEDED
-    outputs_into: str | None = Field(
-        default=None,
-        max_length=1024,
-        description="take its outputs along, into this folder of the job; . is the job's own folder",
+    outputs_into: Below | None = Field(
+        default=None, description="take its outputs along, into this folder of the job; . is the job's own folder"
     )
-
-    @field_validator("outputs_into")
-    @classmethod
-    def _inside(cls, folder: str | None) -> str | None:
-        if folder is None or folder == ".":
-            return folder
-        if "\0" in folder or any(part in ("", ".", "..") for part in folder.removesuffix("/").split("/")):
-            raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
-        return folder.removesuffix("/")
 
     @model_validator(mode="after")
     def _when_there_are_any(self) -> Dependency:
@@ -212,7 +213,7 @@ class Dependency(Model):
 
 
 class Retries(Model):
-    """How often a failed try is repeated, and how long to wait before each."""
+    """How often a failed attempt is repeated, and how long to wait before each."""
 
     limit: int = Field(default=0, ge=0, le=1000)
     backoff: Duration = Field(default="10s", description="before the first repetition; doubles each time")
@@ -242,10 +243,11 @@ class Placement(Model):
 
 
 class LogFiles(Model):
-    """The output as files among the outputs, named as `sbatch --output` and `--error` name them."""
+    """The output as files in the working folder and among the outputs, named as by `sbatch --output` and `--error`."""
 
     stdout: LogPattern | None = Field(default=None, description="such as logs/%x-%j.out")
     stderr: LogPattern | None = Field(default=None, description="standard error, where the streams are separate")
+    append: bool = Field(default=False, description="keep what such a file, sent along, holds before the output")
 
 
 class JobSpec(Model):
@@ -265,9 +267,15 @@ class JobSpec(Model):
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
     )
+    stdin: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="file of the job's folder that it reads on standard input; none means that there is nothing",
+    )
     log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
+    working_dir: Below | None = Field(default=None, description="folder below the job's own in which it starts")
     resources: Resources = Field(default_factory=Resources)
     array: Array | None = None
     dependencies: list[Dependency] = Field(default_factory=list, max_length=1024)
@@ -333,6 +341,11 @@ class JobSpec(Model):
     def _args(cls, args: list[str]) -> list[str]:
         _check_words(args)
         return args
+
+    @field_validator("stdin")
+    @classmethod
+    def _a_file(cls, path: str | None) -> str | None:
+        return None if path is None else check_path(path)
 
     @field_validator("outputs")
     @classmethod
@@ -445,9 +458,9 @@ class JobStatus(Model):
     phase: JobPhase = JobPhase.PENDING
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
-    attempt: int = Field(default=0, description="counts the tries, from 0")
+    attempt: int = Field(default=0, description="counts the attempts, from 0")
     member: str | None = Field(
-        default=None, description="the member of the tenant who created it, where a personal token tells"
+        default=None, description="the member of the tenant who created it, where a personal token says"
     )
     site: str | None = None
     site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
@@ -456,8 +469,8 @@ class JobStatus(Model):
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
     plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")
     preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
-    progress: float | None = Field(default=None, description="share of the work that earlier tries did and kept")
-    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier try kept")
+    progress: float | None = Field(default=None, description="share of the work that earlier attempts did and kept")
+    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier attempt kept")
     estimated_start: StartRange | None = Field(
         default=None, description="while it waits in the engine's queue, where the engine has a plan"
     )
@@ -473,7 +486,7 @@ class JobStatus(Model):
     reported: dict[str, float] | None = Field(
         default=None, description='the last value of each name in lines such as isthmus: {"accuracy": 0.91}'
     )
-    tries: list[Try] | None = Field(default=None, description="the tries before this one")
+    tries: list[Try] | None = Field(default=None, description="the attempts before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None
     identity: str | None = Field(
@@ -492,7 +505,7 @@ class Job(Resource):
 
     @property
     def run_id(self) -> str:
-        """What identifies this try for all time: the engine is asked for it before anything is sent."""
+        """What identifies this attempt for all time: the engine is asked for it before anything is sent."""
         return self.run(self.status.attempt)
 
     @property
@@ -501,12 +514,12 @@ class Job(Resource):
         return self.status.identity or self.uid
 
     def run(self, attempt: int) -> str:
-        """What identifies any of its tries."""
+        """What identifies any of its attempts."""
         return _run_id(self.identity, attempt)
 
 
 def run_id_of(obj: Mapping[str, Any]) -> str:
-    """The same of the present try of a job in its plain form."""
+    """The same of the present attempt of a job in its plain form."""
     status = obj.get("status") or {}
     return _run_id(status.get("identity") or obj["metadata"].get("uid", ""), status.get("attempt", 0))
 
@@ -542,8 +555,8 @@ def _room_for_elements(job: Mapping[str, Any]) -> None:
     array = job["spec"].get("array")
     longest = max(map(len, re.findall(r"\d+", array["indices"])), default=0) + 1 if array else 0
     if len(job["metadata"]["name"]) + longest > MAX_NAME:
-        told = f"leaves no room for the {longest} characters of its elements' names; shorten it"
-        raise invalid_field("metadata.name", told)
+        text = f"leaves no room for the {longest} characters of its elements' names; shorten it"
+        raise invalid_field("metadata.name", text)
 
 
 JOB = Kind(
@@ -567,7 +580,8 @@ JOB = Kind(
     description="Work that runs to completion.",
     phases=JOB_PHASES,
     transitions=JOB_TRANSITIONS,
-    changes=frozenset({"intent", "priority", "deadline", "lateCostPerHour", "retries", "ttlAfterFinished"}),
+    changes=at_any_time("intent", "ttlAfterFinished")
+    | while_in(set(JobPhase) - TERMINAL, "priority", "deadline", "lateCostPerHour", "retries"),
     admit=(_not_on_itself, _room_for_elements),
     crd_rules=job_rules("spec"),
     rights=Rights(viewer=READ, member=WRITE, readable=("*",)),

@@ -16,11 +16,12 @@ from pydantic import Field, field_validator, model_validator
 
 from isthmus._kit.links import escaping
 
+from .fields import MAX_PATH
+from .fields import check_path as check_path
 from .jobs import Digest
 from .meta import Model
 
 MAX_FILES = 200_000
-MAX_PATH = 4096
 
 
 class TreeFile(Model):
@@ -59,7 +60,8 @@ class Tree(Model):
             raise ValueError(
                 f"{path!r} is a link to {links[path]!r}, which leads outside the folder through other links"
             )
-        # In this order what lies below a path follows it at once, so that neighbours tell, however deep paths are.
+        # In this order what lies below a path follows it at once, so that comparing neighbours is enough, however deep
+        # paths are.
         ordered = sorted(file.path.replace("/", "\0") for file in self.files)
         for one, next_ in pairwise(ordered):
             if one == next_:
@@ -86,14 +88,6 @@ class Tree(Model):
 
 def _as_path(key: str) -> str:
     return repr(key.replace("\0", "/")[:200])
-
-
-def check_path(path: str) -> str:
-    """A relative path that stays inside its folder; raises ValueError."""
-    parts = path.split("/")
-    if not path or len(path) > MAX_PATH or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{path[:200]!r} is not a path inside a folder")
-    return path
 
 
 def check_link(path: str, target: str) -> str:

@@ -56,6 +56,7 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
     return make_engine(
         SlurmSettings(
             folder=spec.folder,
+            owner=site.uid,
             accounts=tuple(Mapped(entry.tenant, entry.user, entry.member) for entry in spec.accounts),
             transport=spec.transport,
             conf=spec.conf,

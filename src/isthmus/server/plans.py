@@ -1,11 +1,12 @@
 """What if: a plan for a job that is not there yet, or for another deadline, from the store alone.
 
 Everything is read at the moment of the question, so every replica can answer, and nothing is changed. The answer names
-sites, devices, times and costs; of other tenants' jobs it tells no more than when room is expected.
+sites, devices, times and costs; of other tenants' jobs it says no more than when room is expected.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,9 +15,9 @@ from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus.errors import Conflict, NotFound
 from isthmus.reconcilers.jobs.job_index import JobIndex
-from isthmus.reconcilers.placement.planning import answer, planned
+from isthmus.reconcilers.placement.planning import DeadlinePlanner, answer, place, planned
 from isthmus.reconcilers.placement.profiling import points_of
-from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view, tariff_of
+from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view
 from isthmus.reconcilers.sites.reconciler import capabilities
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import Job
@@ -26,6 +27,8 @@ from isthmus.resources.selectors import Requirement, Selector
 from isthmus.resources.sites import Site
 from isthmus.resources.states import TERMINAL
 from isthmus.resources.tenants import Tenant
+from isthmus.scheduling.demands import demand_of
+from isthmus.scheduling.ledger import Waiting
 from isthmus.scheduling.planning.workloads import Key as Devices
 from isthmus.scheduling.planning.workloads import workload_of
 from isthmus.store.base import Key, Query, Record, Store
@@ -50,7 +53,8 @@ class StorePlans:
             raise Conflict(f"job {job.name} has {job.status.phase.value.lower()}; there is nothing left to plan")
         there = {kind: await self._all(kind) for kind in (DEVICE_CLASS, SITE, TENANT)}
         jobs, past = await self._all(JOB, _LIVE), await self._past(job)
-        return lambda: _answer(job, _ground(there), jobs, past, self._now().timestamp())
+        now = self._now()
+        return lambda: _answer(job, _ground(there), jobs, past, now)
 
     async def _past(self, job: Job) -> Past:
         """Past runs of this very work. For the jobs of others, what their own plans say is enough."""
@@ -66,14 +70,18 @@ class StorePlans:
         return list((await self._store.list(query)).records)
 
 
-def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: float) -> PlanStatus:
+def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: datetime) -> PlanStatus:
     records = {record.uid: record for record in jobs}
     index = JobIndex(lambda _: None, lambda: None)
     for record in jobs:
         index.changed(None, record)
     surveyor = Surveyor(index, records.get, lambda namespace, workload: past.get((namespace, workload), {}))
-    survey = surveyor.survey(ground, now, extra=[job])
-    found = answer(job.uid, survey, planned(survey.situation), ground)
+    made = None
+    if job.spec.deadline is None and not job.status.phase.occupies:
+        index.ledger.put(Waiting(job.uid, demand_of(job.namespace, job.spec), job.spec.priority))
+        made = asyncio.run(place(index, DeadlinePlanner(index, surveyor, lambda: now), ground)).made
+    survey = surveyor.survey(ground, now.timestamp(), extra=[job])
+    found = answer(job.uid, survey, planned(survey.situation), ground, made)
     return _as_it_runs(job, found) if job.status.phase.occupies else found
 
 
@@ -81,18 +89,17 @@ def _ground(there: Mapping[Kind, Sequence[Record]]) -> Ground:
     classes = {r.key.name: DeviceClass.model_validate(r.obj) for r in there[DEVICE_CLASS]}
     sites = sorted((Site.model_validate(r.obj) for r in there[SITE]), key=lambda site: site.name)
     tenants = {r.key.name: Tenant.model_validate(r.obj).spec for r in there[TENANT]}
-    views = [site_view(site, capabilities(site)) for site in sites]
-    return Ground(views, {site.name: tariff_of(site, classes) for site in sites}, tenants)
+    return Ground([site_view(site, capabilities(site), classes) for site in sites], tenants)
 
 
 def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:
     """For a job that has its devices: whether it is in time where it is; the rest are alternatives."""
     present = job.status.plan.chosen if job.status.plan else None
     if present is None:
-        told = (
+        reported = (
             f"runs at {job.status.site}, and nothing is known of when it ends; if it were placed now: {other.message}"
         )
-        return other.model_copy(update={"message": told})
+        return other.model_copy(update={"message": reported})
     shifted = _from_start(present, job)
     late = 0.0
     if job.spec.deadline:
@@ -101,11 +108,11 @@ def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:
     shifted.late_seconds, shifted.meets_deadline = round(late, 3), late <= 0
     verdict = "meets the deadline" if late <= 0 else f"is expected {format_duration(max(1, round(late)))} late"
     moved = "it may be stopped and moved, since it is restartable" if job.spec.restartable else "it stays where it is"
-    told = f"runs at {job.status.site} and {verdict}" + (f"; {moved}" if late > 0 else "")
+    reported = f"runs at {job.status.site} and {verdict}" + (f"; {moved}" if late > 0 else "")
     here = (shifted.site, shifted.class_, shifted.count)
     options = [*([other.chosen] if other.chosen else []), *other.alternatives]
     options = [option for option in options if (option.site, option.class_, option.count) != here]
-    update: dict[str, Any] = {"message": told, "chosen": shifted, "alternatives": options}
+    update: dict[str, Any] = {"message": reported, "chosen": shifted, "alternatives": options}
     return other.model_copy(update=update)
 
 

@@ -106,6 +106,16 @@ def test_only_promised_fields_of_a_job_may_change(member: httpx.Client) -> None:
     assert allowed.json()["metadata"]["generation"] == 2
 
 
+def test_of_a_job_that_has_ended_only_what_still_matters_may_change(platform: Any, member: httpx.Client) -> None:
+    member.post(JOBS, json=job("ended"))
+    platform.set_status("Job", "ended", "physics", phase="Succeeded")
+    refused = patch(member, f"{JOBS}/ended", {"spec": {"priority": 3}})
+    assert refused.status_code == 422, refused.text
+    assert "'ended' is Succeeded and cannot change spec.priority" in refused.json()["message"]
+    wanted = {"spec": {"ttlAfterFinished": "1h", "intent": "Cancel"}}
+    assert patch(member, f"{JOBS}/ended", wanted).status_code == 200
+
+
 def test_update_obeys_the_version(member: httpx.Client) -> None:
     first = member.post(JOBS, json=job("versioned")).json()
     labelled = first | {"metadata": first["metadata"] | {"labels": {"a": "b"}}}

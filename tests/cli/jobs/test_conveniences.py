@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ def test_a_task_file_says_what_options_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "reported"),
     [
         ({"cpus": 1}, "has no command"),
         ({"command": "true", "memroy": "1G"}, "did you mean memory"),
@@ -42,8 +44,8 @@ def test_a_task_file_says_what_options_say() -> None:
         ({"command": "echo 'open"}, "cannot be read"),
     ],
 )
-def test_wrong_task_files_are_explained(document: dict[str, Any], told: str) -> None:
-    with pytest.raises(Invalid, match=told):
+def test_wrong_task_files_are_explained(document: dict[str, Any], reported: str) -> None:
+    with pytest.raises(Invalid, match=reported):
         with_task(RunOptions(words=("task.yaml",)), document)
 
 
@@ -61,14 +63,15 @@ def test_gpus_are_known_by_what_engines_call_them() -> None:
 def test_a_rerun_is_a_new_job_with_changes() -> None:
     job = {
         "apiVersion": "isthmus.dev/v1", "kind": "Job",
-        "metadata": {"name": "train-x7", "namespace": "lab", "uid": "u", "labels": {"a": "b",
+        "metadata": {"name": "train-x7k2p", "namespace": "lab", "uid": "u", "labels": {"a": "b",
                      "isthmus.dev/array": "x"}},
         "spec": {"command": ["true"], "intent": "Cancel", "resources": {"cpus": "1"},
                  "env": [{"name": "A", "value": "1"}]},
         "status": {"phase": "Failed"},
     }  # fmt: skip
     made = rerun_manifest(job, {"resources": {"memory": "2Gi"}, "placement": {}}, {"A": "2"})
-    assert made["metadata"] == {"generateName": "train-", "namespace": "lab", "labels": {"a": "b"}}
+    assert re.fullmatch(r"train-[a-z0-9]{5}", made["metadata"].pop("name"))
+    assert made["metadata"] == {"namespace": "lab", "labels": {"a": "b"}}
     assert made["spec"] == {
         "command": ["true"], "resources": {"cpus": "1", "memory": "2Gi"}, "env": [{"name": "A", "value": "2"}],
     }  # fmt: skip
@@ -149,3 +152,27 @@ def test_q_leaves_top(server: Any, environment: dict[str, str]) -> None:
     os.write(terminal, b"q")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
+
+
+def test_files_of_a_running_job(isthmus: Any, work: Path) -> None:
+    fills = "mkdir out; echo 1,2 > out/loss.csv; ln -s /etc/passwd stolen; touch $(printf 'b\\033]0;x')"
+    lines = f"{fills}; echo ready; sleep 300"
+    name = isthmus("run", "-q", "-d", "--no-files", "--", "sh", "-c", lines).stdout.strip()
+    while "ready" not in isthmus("logs", name).stdout:
+        time.sleep(0.1)
+    found = isthmus("files", name)
+    assert "out/loss.csv" in found.stdout
+    assert "stolen (link)" in found.stdout
+    assert "\x1b" not in found.stdout
+    assert isthmus("files", name, "out/loss.csv").stdout == "1,2\n"
+    assert isthmus("files", name, "out/loss.csv", "--to", "here.csv").returncode == 0
+    assert (work / "here.csv").read_text() == "1,2\n"
+    listed = json.loads(isthmus("files", name, "-o", "json").stdout)
+    assert {file["kind"] for file in listed["files"]} == {"File", "Link"}
+    for path in ("stolen", "../stdout.log", "/etc/passwd"):
+        wrong = isthmus("files", name, path, "--to", "none")
+        assert wrong.returncode == 3, path
+        assert not (work / "none").exists()
+    isthmus("cancel", name)
+    isthmus("job", name, "--wait")
+    assert "is over" in isthmus("files", name).stderr

@@ -12,8 +12,8 @@ from typing import Any
 
 from isthmus.errors import Conflict, Forbidden, invalid_field
 from isthmus.identity.callers import RANKS, Caller, at_least
+from isthmus.resources.changing import check_change, differences
 from isthmus.resources.kinds import TOKEN, Kind
-from isthmus.resources.promises import check_promised, differences
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.validation import check_name, validate
 
@@ -53,7 +53,7 @@ def prepare_change(kind: Kind, old: Object, sent: Mapping[str, Any], *, keep_fin
     _carry_over(old, metadata)
     checked = _checked(kind, obj)
     if kind.changes is not None:
-        check_promised(kind, checked["metadata"]["name"], validate(kind, old)["spec"], checked["spec"])
+        check_change(kind, validate(kind, old), checked)
     return checked
 
 
@@ -163,7 +163,7 @@ def _token_role(caller: Caller, new: Object) -> None:
 
 def _only_fields(kind: Kind, free: frozenset[str], old: Object, new: Object) -> None:
     before, after = validate(kind, old)["spec"], new["spec"]
-    changed = [f"spec.{field}" for field in differences(before, after, free)]
+    changed = [f"spec.{field}" for field in differences(before, after) if field not in free]
     held = ("labels", "finalizers", "ownerReferences")
     changed += [f"metadata.{f}" for f in held if (old["metadata"].get(f) or None) != new["metadata"].get(f)]
     if changed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Annotated, Any
 
 import typer
@@ -10,35 +9,25 @@ import typer
 from isthmus.cli.completion import complete_devices, complete_sites
 from isthmus.cli.identity.roles import needs_member
 from isthmus.cli.options import Force, JobName, Namespace, Output, Token, Url, client_for, format_of, said_before
-from isthmus.client.jobs import devices_of
+from isthmus.client.jobs import copied, devices_of
 from isthmus.client.requests import Object
 
 from .name_checks import check_names
 from .run_words import RunOptions
 from .running import accompany, env_of
 
-_NOT_AGAIN = frozenset({"intent", "deadline"})
-_OF_THE_FIRST = ("isthmus.dev/array", "isthmus.dev/array-index", "isthmus.dev/experiment")
-
 
 def rerun_manifest(job: Object, changes: Object, env: dict[str, str]) -> Object:
     """The job as a new one, with other resources, placement and variables where they are named. Pure."""
-    meta, spec = job["metadata"], copy.deepcopy({k: v for k, v in job["spec"].items() if k not in _NOT_AGAIN})
+    new = copied(job)
+    spec = new["spec"]
     for part, values in changes.items():
         if values:
             spec[part] = {**(spec.get(part) or {}), **values} if isinstance(values, dict) else values
     if env:
         kept = [variable for variable in spec.get("env") or () if variable["name"] not in env]
         spec["env"] = [*kept, *({"name": name, "value": value} for name, value in env.items())]
-    labels = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(_OF_THE_FIRST)}
-    stem = str(meta["name"]).rsplit("-", 1)[0] if "-" in str(meta["name"]) else str(meta["name"])
-    new: Object = {"generateName": f"{stem[:56]}-", "namespace": meta.get("namespace")}
-    return {
-        "apiVersion": job["apiVersion"],
-        "kind": job["kind"],
-        "metadata": new | ({"labels": labels} if labels else {}),
-        "spec": spec,
-    }
+    return new
 
 
 def rerun(

@@ -12,9 +12,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from isthmus.api.documents import parse_yaml
+from isthmus.client.jobs import copied
 from isthmus.console.calling import GROUP, in_tenant
 from isthmus.console.index import RowQuery
-from isthmus.console.manifests import at_fields, copied, from_form, lines_of, to_form
+from isthmus.console.manifests import at_fields, from_form, lines_of, to_form
 from isthmus.console.rendering import HEADERS, as_yaml, render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.console.work import newest
@@ -95,8 +96,8 @@ async def manifest(visit: Visit) -> Response:
         else:
             problems, rest = at_fields(error.causes)
             rest = rest or ([] if problems else [error.message])
-    told = {"manifest": text if not written else "", "problems": problems, "rest": rest, "lines": found}
-    return JSONResponse(told, 200, HEADERS)
+    reported = {"manifest": text if not written else "", "problems": problems, "rest": rest, "lines": found}
+    return JSONResponse(reported, 200, HEADERS)
 
 
 def _at_lines(text: str, error: IsthmusError) -> list[dict[str, Any]]:

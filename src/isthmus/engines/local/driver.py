@@ -20,11 +20,14 @@ from dataclasses import replace
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
 from isthmus._kit.tasks import SupervisedTasks
+from isthmus.engines import batch_scripts
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -59,7 +62,7 @@ _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 class LocalEngine:
     """Runs jobs as processes of this machine."""
 
-    capabilities = Capabilities(samples=True)
+    capabilities = Capabilities(samples=True, log_files=True)
 
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
@@ -259,7 +262,10 @@ class LocalEngine:
                 grant = self._grant(run)
                 identity = replace(identity, groups=grant.groups)
                 home, tmp = launching.homes(folder, sandbox)
-                env = launching.environment(run, identity, grant, path=self._settings.path, home=home, tmp=tmp)
+                node = socket.gethostname()
+                env = launching.environment(
+                    run, identity, grant, path=self._settings.path, home=home, tmp=tmp, node=node
+                )
                 memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
@@ -284,7 +290,12 @@ class LocalEngine:
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                 )
-                staging.finish(Contents(spec, launching.launcher(env), run.script))
+                logs = {
+                    stream: batch_scripts.file_name(pattern, run, user=identity.name, node=node)
+                    for stream, pattern in run.log_files.items()
+                }
+                launcher = launching.launcher(env, run.working_dir, run.stdin)
+                staging.finish(Contents(spec, launcher, run.script, logs, run.working_dir, run.append_logs))
 
     def _grant(self, run: Run) -> Grant:
         def holds(other: str) -> bool:
@@ -400,6 +411,14 @@ class LocalEngine:
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
         """Part of the journal; empty for a run that was never sampled."""
         return await self._reader.read_samples(run_id, offset, size)
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._reader.list_files(run_id, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._reader.read_file(run_id, path, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

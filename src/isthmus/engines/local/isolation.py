@@ -121,7 +121,7 @@ class Sandbox:
         return self.network if self.network not in (HOST, NONE) else None
 
     def options(self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD) -> list[str]:
-        """What bubblewrap is told, by a descriptor: the job could read it from bubblewrap's command line."""
+        """What bubblewrap is given, by a descriptor: the job could read it from bubblewrap's command line."""
         options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent", *self._system()]
         options += ["--bind", str(folder.work), JOB_HOME, "--bind", str(folder.tmp), "/tmp"]  # noqa: S108
         options += ["--ro-bind", str(folder.launch), LAUNCH_HOME, "--chdir", JOB_HOME]

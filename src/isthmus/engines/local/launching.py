@@ -1,9 +1,9 @@
 """The plan of a run: everything the supervisor needs, worked out beforehand and written as plain data. Pure.
 
 A job is started through a **launcher**, a few lines of shell that run as the job's own user inside its sandbox: they
-set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they
-report through a descriptor whether the program exists, which so is told exactly from a program that fails. They
-begin with a word from the supervisor, which it gives once it is written down that the run is started.
+set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they report
+through a descriptor whether the program exists, which so is distinguished exactly from a program that fails. They begin
+with a word from the supervisor, which it gives once it is written down that the run is started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus._kit.quantities import format_bytes
-from isthmus.engines import meters
+from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
 
@@ -43,7 +43,9 @@ def check_words(run: Run) -> None:
         raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
 
 
-def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
+def environment(
+    run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str, node: str
+) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
 
     `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
@@ -67,11 +69,15 @@ def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str,
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
-    return {**ours, **grant.env, **run.env, **platform}
+    batch = batch_scripts.variables(run, folder=home, user=identity.name, node=node)
+    return {**ours, **batch, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str]) -> str:
-    """The shell lines that set the environment and become the program given as arguments."""
+def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None) -> str:
+    """The shell lines that set the environment and become the program given as arguments, in the folder to start in.
+
+    What the program reads is opened here, with no more rights than the job has.
+    """
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
@@ -80,6 +86,8 @@ def launcher(env: Mapping[str, str]) -> str:
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
         *plain,
+        *([_read_from(stdin)] if stdin else []),
+        *([_start_in(start)] if start else []),
         'if ! command -v -- "$1" >/dev/null 2>&1; then',
         f"  printf missing >&{REPORT_FD}",
         '  echo "isthmus: $1: not found, or not executable" >&2',
@@ -88,6 +96,19 @@ def launcher(env: Mapping[str, str]) -> str:
         f'exec {through}"$@" {REPORT_FD}>&-',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _read_from(file: str) -> str:
+    path = shlex.quote(file)
+    missing = f'echo "isthmus: "{path}", which is to be its standard input, is not among its files" >&2'
+    return f"[ -r {path} ] || {{ {missing}; exit 127; }}; exec <{path}"
+
+
+def _start_in(folder: str) -> str:
+    path = shlex.quote(folder)
+    return (
+        f"""cd -- {path} || {{ echo "isthmus: the job's folder has no folder "{path}" to start in" >&2; exit 127; }}"""
+    )
 
 
 def program(run: Run, script: str) -> list[str]:
@@ -117,7 +138,7 @@ def make_spec(
     powercap: str,
     path: str,
 ) -> dict[str, Any]:
-    """What the supervisor is told."""
+    """What the supervisor is given."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
     command = program(run, f"{launch}/script")
     prefix = sandbox.command(identity) if sandbox else []

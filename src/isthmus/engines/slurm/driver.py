@@ -19,8 +19,10 @@ from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -43,7 +45,7 @@ from isthmus.engines.slurm.observing.settling import KnownRun, RunSettler
 from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobWatcher
 from isthmus.engines.slurm.transports.base import Budget, SlurmTransport
 from isthmus.engines.slurm.transports.routing import BestWays
-from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
+from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
@@ -62,8 +64,9 @@ class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
     capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
-    )
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
+        numbers=True, options=SlurmOptions,
+    )  # fmt: skip
 
     def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
         self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
@@ -128,6 +131,8 @@ class SlurmEngine:
 
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
+        if not await self._files.ours():
+            raise Superseded("Another control plane has opened the site's folder since; it is opened anew.")
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
         self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
@@ -144,7 +149,7 @@ class SlurmEngine:
         )
         chosen = self._settings.transport
         way = str(self._transport) if isinstance(self._transport, BestWays) else chosen
-        return inventory(seen, transport=way, budget=self._budget.told())
+        return inventory(seen, transport=way, budget=self._budget.reported())
 
     # Submitting
 
@@ -227,6 +232,9 @@ class SlurmEngine:
         measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
+            run.working_dir,
+            scripts.log_files(run, user),
+            run.append_logs,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
@@ -364,12 +372,12 @@ class SlurmEngine:
         changed |= await self._settler.settle(ended, snapshot)
         self._move_over()
         if due := self._due(changed):
-            self._tell(due)
+            self._notify(due)
         running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
         self._watcher.watch(bool(self._active), running=running)
 
     def _due(self, changed: set[str]) -> set[str]:
-        """What is told now. Why runs wait is told after a burst: each word is a write that the burst would wait for."""
+        """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
         changed |= self._untold
         self._untold = set()
         if self._watcher.in_burst:
@@ -397,16 +405,16 @@ class SlurmEngine:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
 
-    def _tell_over(self, run_id: str) -> None:
+    def _notify_over(self, run_id: str) -> None:
         self._move_over()
-        self._tell({run_id})
+        self._notify({run_id})
 
     def _corrected(self, record: RunRecord) -> None:
         self._over[record.run_id] = record
-        self._tell({record.run_id})
+        self._notify({record.run_id})
 
-    def _tell(self, run_ids: set[str]) -> None:
-        self._news.tell(run_ids)
+    def _notify(self, run_ids: set[str]) -> None:
+        self._news.notify(run_ids)
         for run_id in run_ids:
             record = self._over.get(run_id)
             if record is not None:
@@ -448,7 +456,7 @@ class SlurmEngine:
             if known is None:
                 return
         if not known.record.cancelled and not await self._note_cancelled(known):
-            self._tell_over(run_id)
+            self._notify_over(run_id)
             return
         if known.record.job is None:
             await self._files.bar(run_id, known.record.user)
@@ -456,7 +464,7 @@ class SlurmEngine:
         if known.record.job is None:
             final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
             await self._settler.finish(known, final)
-            self._tell_over(run_id)
+            self._notify_over(run_id)
             return
         await step_async(self._transport.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
@@ -550,13 +558,21 @@ class SlurmEngine:
         if data and known and known.job and known.job.meaning.state is RunState.QUEUED:
             # What writes has begun, whatever the last snapshot showed.
             known.job = replace(known.job, states=("RUNNING",), started_at=None)
-            self._news.tell({run_id})
+            self._news.notify({run_id})
         return data
 
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:
         """Part of the journal that the batch script's sampler writes."""
         journal = LogFile(run_id, (await self._known(run_id)).user, "samples")
         return await self._files.read(journal, offset, size) or b""
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._files.list_work(run_id, (await self._known(run_id)).user, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._files.read_work(run_id, (await self._known(run_id)).user, path, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

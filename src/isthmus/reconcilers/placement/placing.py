@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -36,20 +35,19 @@ from isthmus.resources.tenants import Tenant, TenantSpec
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
-from isthmus.scheduling.placement import Assignment, Budgets, Plan, SiteView, Verdict, plan
-from isthmus.scheduling.planning.ways import Tariff
+from isthmus.scheduling.placement import Assignment, Plan, SiteView, Verdict
 from isthmus.store.base import Record, Store
 
-from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news
-from .surveying import Ground, Surveyor, site_view, tariff_of
+from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news, place
+from .surveying import Ground, Surveyor, site_view
 
 if TYPE_CHECKING:
     from isthmus.reconcilers.shared import Shared
 
 log = logging.getLogger(__name__)
 
-CALM = 0.3
-"""Seconds without a placement before it is told why jobs wait."""
+QUIET_PERIOD = 0.3
+"""Seconds without a placement before it is reported why jobs wait."""
 TOLD_AT_ONCE = 100
 CHEAP = 0.02
 """Seconds that a pass may take before a pause follows it."""
@@ -96,7 +94,7 @@ class Placer:
                     self._wake.set()  # look again at once: a pass is limited, and writes may have been refused
                     await asyncio.sleep(0)
                 elif made.verdicts or self._decided.waits:
-                    await self._tell(made)
+                    await self._notify(made)
             except IsthmusError as error:
                 log.warning("placement failed", extra={"error": str(error)})
                 await asyncio.sleep(1)
@@ -114,15 +112,10 @@ class Placer:
         if self._decided is NOTHING and not self._planner.is_needed and not self._index.ledger.waiting:
             JOBS_WAITING.set(0)
             return Plan()
-        views, tenants = self._site_views(), self._tenant_specs()
-        budgets = Budgets(self._index.ledger, tenants)
-        decided = self._decided = await self._planner.decide(Ground(views, self._tariffs(), tenants), budgets)
-        for uid in decided.stops:
+        ground = Ground(self._site_views(), self._tenant_specs())
+        made, self._decided, spent = await place(self._index, self._planner, ground)
+        for uid in self._decided.stops:
             await self._stop(uid)
-        began = time.monotonic()
-        made = plan(self._index.ledger, views, tenants, held=decided.held, budgets=budgets)
-        made.assignments.extend(Assignment(uid, start.site) for uid, start in decided.starts.items())
-        spent = time.monotonic() - began
         PLACEMENT_SECONDS.observe(spent)
         if spent > CHEAP:  # thousands of jobs that all differ: leave the others as much time as was taken from them
             self._pause = min(spent, 1.0)
@@ -146,11 +139,11 @@ class Placer:
             status.chosen, status.plan = start.chosen, start.plan
         try:
             await self._writer.status(record, status, finalizers=finalizers)
-        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will tell
+        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will say
             self._wake.set()
             return
-        told = f": {assignment.why}" if assignment.why else ""
-        self._recorder.say(job, "Placed", f"placed at {assignment.site}{told}")
+        reported = f": {assignment.why}" if assignment.why else ""
+        self._recorder.say(job, "Placed", f"placed at {assignment.site}{reported}")
 
     async def _stop(self, uid: str) -> None:
         """Write down that a running job makes room; its reconciler does the rest, however often it is interrupted."""
@@ -165,10 +158,10 @@ class Placer:
         reach("stop:after")
         self._recorder.say(job, "Preempting", MADE_ROOM)
 
-    async def _tell(self, made: Plan) -> None:
+    async def _notify(self, made: Plan) -> None:
         """Say why jobs wait, unless something happens meanwhile."""
         try:
-            async with asyncio.timeout(CALM):
+            async with asyncio.timeout(QUIET_PERIOD):
                 await self._wake.wait()
             return
         except TimeoutError:
@@ -181,12 +174,12 @@ class Placer:
             except (Conflict, NotFound):
                 continue
             self._recorder.say(job, verdict.reason, verdict.message, warning=verdict.reason == "NoSiteFits")
-        if await self._tell_plans(self._decided) or len(news) == TOLD_AT_ONCE:
+        if await self._report_plans(self._decided) or len(news) == TOLD_AT_ONCE:
             self._wake.set()
 
-    async def _tell_plans(self, decided: Decision) -> bool:
+    async def _report_plans(self, decided: Decision) -> bool:
         """Say when and where jobs with deadlines are expected to start; whether there is more to say."""
-        told = 0
+        reported = 0
         for uid, (reason, new) in decided.waits.items():
             record = self._record(uid)
             if record is None or uid not in self._index.promised:
@@ -194,9 +187,9 @@ class Placer:
             job = self._index.job(record)
             if job.status.reason == reason and not is_news(job.status.plan, new):
                 continue
-            if told == TOLD_AT_ONCE:
+            if reported == TOLD_AT_ONCE:
                 return True
-            told += 1
+            reported += 1
             try:
                 await self._writer.status(record, lifecycle.planned(job, reason, new))
             except (Conflict, NotFound):
@@ -221,18 +214,12 @@ class Placer:
 
     def _site_views(self) -> list[SiteView]:
         sites = sorted((self._typed.of(Site, record) for record in self._sites.all()), key=lambda site: site.name)
-        return [self._view(site) for site in sites]
-
-    def _view(self, site: Site) -> SiteView:
-        engine = self._engines.find(site.name)
-        return site_view(site, engine.capabilities if engine else None, connected=engine is not None)
-
-    def _tariffs(self) -> dict[str, Tariff]:
-        """Prices, looked up only for jobs whose deadlines make them matter."""
-        if not self._planner.is_needed:
-            return {}
         classes = {record.key.name: self._typed.of(DeviceClass, record) for record in self._classes.all()}
-        return {record.key.name: tariff_of(self._typed.of(Site, record), classes) for record in self._sites.all()}
+        return [self._view(site, classes) for site in sites]
+
+    def _view(self, site: Site, classes: Mapping[str, DeviceClass]) -> SiteView:
+        engine = self._engines.find(site.name)
+        return site_view(site, engine.capabilities if engine else None, classes, connected=engine is not None)
 
     def _tenant_specs(self) -> dict[str, TenantSpec]:
         return {record.key.name: self._typed.of(Tenant, record).spec for record in self._tenants.all()}
@@ -256,11 +243,11 @@ def declare(shared: Shared) -> Background:
         now=shared.now,
     )
 
-    async def place() -> None:
+    async def go_on() -> None:
         shared.wake.set()  # what it was about to do when it failed is looked at again
         await placer.run()
 
     def look_again(_old: Record | None, _new: Record | None) -> None:
         shared.wake.set()
 
-    return Background(name="placer", run=place, observes=(Observes(SITE, look_again), Observes(TENANT, look_again)))
+    return Background(name="placer", run=go_on, observes=(Observes(SITE, look_again), Observes(TENANT, look_again)))
