@@ -118,7 +118,8 @@ time.sleep(60)
 
 
 async def _gone(pids: list[int]) -> bool:
-    return not any(Path(f"/proc/{pid}/exe").exists() for pid in pids)
+    """Whether nothing is left of them, not even what waits to be buried."""
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def _networks(supervisor: int) -> list[int]:
