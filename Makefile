@@ -10,7 +10,7 @@ SHELL := /bin/bash
 # Many tests wait for a real server: more of them than cores may run at once.
 WORKERS ?= 3
 
-.PHONY: help up down test test-all check format lint types layers unit system programs bench docs screenshots clean
+.PHONY: help up down test test-all coverage check format lint types layers unit system programs bench docs screenshots clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,12 @@ unit: $(STAMP)
 
 test-all: system $(STAMP) programs check  ## the same with every crash point, not a sample of them; takes hours
 	@$(SHELL) .ci/unit $(BIN)/pytest -n $(WORKERS) --crash-points all
+
+# Python 3.11 measures by tracing, which doubles the time of the tests: not part of `make test`.
+coverage: system $(STAMP) programs  ## lines and branches that the tests reach, in all processes that they start
+	@mkdir -p .coverage && $(BIN)/coverage erase
+	@$(SHELL) .ci/unit "$(BIN)/coverage run -m pytest" -n $(WORKERS)
+	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
 bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-scheduling.md
 	$(BIN)/python -m benchmarks

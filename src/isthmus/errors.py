@@ -20,6 +20,7 @@ IsthmusError
 ├── Unavailable        (transient) a part that is needed does not answer just now
 │   ├── StoreUnavailable   the store is locked, full or unreachable
 │   ├── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
+│   │   └── Superseded         another control plane has opened the site since: open it anew, if it is still ours
 │   └── Unreachable        the server could not be reached at all: nothing was sent
 ├── EngineRefused      the engine answered, and its answer is no
 ├── JobFailed          a job that was waited for did not succeed (Python: `wait(check=True)`)
@@ -139,6 +140,10 @@ class SiteUnavailable(Unavailable):
     """A site's engine did not answer: nothing is known."""
 
     code = "SiteUnavailable"
+
+
+class Superseded(SiteUnavailable):
+    """Another control plane has opened the site since: through this connection nothing can begin any more."""
 
 
 class Unreachable(Unavailable):

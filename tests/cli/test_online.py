@@ -502,7 +502,7 @@ def test_output_files_of_a_batch_script_come_back(isthmus: Any, work: Path) -> N
     )
     done = isthmus("run", "--name", "batch-files", "job.sh")
     assert (done.returncode, done.stdout) == (0, "to out\n"), done.stderr
-    assert (work / "logs" / "batch-files_0.out").read_text() == "to out\n"
+    assert (work / "logs" / "batch-files_4294967294.out").read_text() == "to out\n"
     assert (work / "err.txt").read_text() == "to err\n"
 
 

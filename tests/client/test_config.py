@@ -54,6 +54,19 @@ def test_the_instance_of_this_machine_comes_last(env: dict[str, str], tmp_path: 
     assert find_access(environment=env).url == "http://local"
 
 
+def test_on_this_machine_too_it_is_verified_who_answers(env: dict[str, str], tmp_path: Path) -> None:
+    write_access(tmp_path / "data" / "kubeconfig", Access("https://127.0.0.1:7070", "ist_a_b", "t", b"new"), "isthmus")
+    pinned = Access("https://127.0.0.1:7070", "ist_my_own", None, b"new")
+    for url in ("http://127.0.0.1:7070", "http://localhost:7070/", "https://127.0.0.1:7070"):
+        assert find_access(url, "ist_my_own", environment=env) == pinned
+    assert find_access("http://127.0.0.1:7071", "ist_my_own", environment=env).ca is None, "that is another server"
+    assert find_access("http://127.0.0.1:no", "ist_my_own", environment=env).ca is None
+    # What one signed in with stays; the certificates are those of the instance that is there now.
+    write_access(login_file(env), Access("https://127.0.0.1:7070", "ist_kept_one", "mine", b"old"), "isthmus")
+    assert find_access("http://127.0.0.1:7070", environment=env).token == "ist_kept_one"
+    assert find_access("http://127.0.0.1:7070", "ist_my_own", environment=env) == pinned
+
+
 def test_token_from_a_file(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("ist_from_file\n")

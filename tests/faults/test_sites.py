@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.engines.base import Run, RunUsage
-from isthmus.errors import SiteUnavailable
+from isthmus.errors import SiteUnavailable, Superseded
 from isthmus.resources.kinds import SITE
 from isthmus.store.base import Key
 from isthmus.testing.fake_engine import FakeEngine, Outcome
@@ -388,3 +388,30 @@ def test_an_engine_that_could_not_be_opened_leaves_nothing_behind(
             assert [task.get_name() for task in asyncio.all_tasks()].count("fake-watcher") == 1
 
     on_virtual_time(story())
+
+
+def test_a_site_that_another_control_plane_has_opened_since_is_opened_anew(
+    plane: Any, on_virtual_time: RunOnVirtualTime
+) -> None:
+    async def story() -> None:
+        async with plane() as it:
+            before = await it.until(lambda: first_of(it))
+
+            async def superseded(_: Any) -> Any:
+                raise Superseded("another control plane has opened the site since")
+
+            before.probe = superseded
+
+            async def anew() -> bool:
+                return bool(it.machine.opened - {before})
+
+            await it.until(anew)
+            assert before not in it.machine.opened
+            await it.submit("job")
+            assert (await it.ended("job")).status.phase == "Succeeded"
+
+    on_virtual_time(story())
+
+
+async def first_of(plane: Any) -> Any:
+    return next(iter(plane.machine.opened), None)

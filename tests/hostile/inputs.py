@@ -104,6 +104,18 @@ INPUTS: tuple[Input, ...] = (
     Input(
         "brackets in an expression", "64 deep", lambda: plan(placement={"expression": "(" * 2000 + "a" + ")" * 2000})
     ),
+    Input(
+        "a plan",
+        "20 s, two at a time for each caller",
+        lambda: plan(
+            array={"indices": "0-99999"},
+            deadline="2100-01-01T00:00:00Z",
+            resources={"anyOf": [{"class": f"c{n}", "counts": list(range(1, 17))} for n in range(16)]},
+            profile=[{"class": f"c{n % 16}", "count": 1 + n // 16, "duration": "1h"} for n in range(256)],
+            placement={"expression": "(" * 60 + "a == b" + ")" * 60 + " or a < 1" * 400},
+        ),
+        frozenset({201}),
+    ),
     Input("a command", "10,000 words", lambda: plan(command=["x"] * 500_000)),
     Input("words of another type", "50 faults are named", lambda: plan(command=[1] * 900_000)),
     Input("an output pattern", "128 folders", lambda: plan(outputs=["a/" * 2000 + "z"])),

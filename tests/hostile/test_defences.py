@@ -7,17 +7,24 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import httpx
 import prometheus_client
 import pytest
 
-from isthmus.api.context import RequestLimits
+from isthmus.api.app import create_app
+from isthmus.api.context import Plans, RequestLimits
 from isthmus.api.working import WorkThreads
 from isthmus.errors import Unavailable
 from isthmus.identity.slowing import AT_ONCE, FREE_FAILURES, REMEMBERED, Slowing
+from isthmus.resources.jobs import Job
+from isthmus.server.plans import StorePlans
 from isthmus.server.watchdog import Watchdog
-from isthmus.testing.apis import RunningApi, running_api
+from isthmus.testing.apis import TENANT_NAME, RunningApi, running_api
 from isthmus.testing.servers import GROUP
 
 pytestmark = pytest.mark.anyio
@@ -91,6 +98,30 @@ async def test_waiting_is_bounded() -> None:
     assert all(not task.done() for task in tasks)
     go.set()
     await asyncio.gather(*tasks)
+
+
+async def test_a_plan_that_takes_too_long_is_given_up_and_others_are_answered(api: RunningApi) -> None:
+    go, plans, slow = threading.Event(), StorePlans(api.context.store), [True] * 3
+
+    async def prepare(job: Job) -> Callable[[], object]:
+        return (lambda: go.wait(60)) if slow and slow.pop() else await plans.prepare(job)
+
+    context = replace(api.context, work=WorkThreads(seconds=0.5), plans=cast(Plans, SimpleNamespace(prepare=prepare)))
+    path = f"{GROUP}/namespaces/{TENANT_NAME}/plans"
+    transport = httpx.ASGITransport(create_app(context))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+
+        async def ask(who: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {api.tokens[who]}"}
+            return await client.post(path, json={"spec": {"template": {"command": ["true"]}}}, headers=headers)
+
+        given_up = await asyncio.gather(*(ask("member") for _ in range(3)))
+        slow.clear()
+        answer = await ask("viewer")
+    go.set()
+    assert {one.status_code for one in given_up} == {503}
+    assert "given up" in given_up[0].json()["message"]
+    assert answer.status_code == 201, answer.text
 
 
 # Bad credentials

@@ -70,7 +70,7 @@ def _reach(point: str) -> None:
         _reached[point] += 1
         numbered = f"{point}#{_reached[point]}"
         if _asked_for == numbered or (_asked_for == point and _reached[point] == 1):
-            os.kill(os.getpid(), _signal)
+            signal.pthread_kill(threading.get_ident(), _signal)  # sent to the process, it might take one step more
         if _record:
             with open(_record, "a", encoding="ascii") as file:  # noqa: PTH123 - no more than this is needed
                 file.write(f"{numbered}\n")

@@ -20,7 +20,7 @@ from .resources import discovery, reviews
 from .resources.dispatching import dispatch
 from .resources.targets import Target, find_target
 from .responses import error_response
-from .runs import logs, outputs, plans, telemetry
+from .runs import logs, outputs, plans, telemetry, working_files
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *telemetry.routes(context),
         *files.routes(context),
         *outputs.routes(context),
+        *working_files.routes(context),
         *plans.routes(context),
         *openapi.routes(context),
         *extra_routes,

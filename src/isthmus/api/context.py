@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from isthmus.engines.base import Stream
+from isthmus.engines.base import FilePart, FolderListing, Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job
@@ -34,11 +35,24 @@ class Logs(Protocol):
         ...
 
 
+class Folders(Protocol):
+    """The folders in which jobs work, while they work there."""
+
+    async def list_files(self, job: Job, most: int) -> FolderListing:
+        """What is in the folder of the present attempt, up to so many entries; raises NotFound, EngineRefused."""
+        ...
+
+    async def read_file(self, job: Job, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file; raises NotFound, EngineRefused."""
+        ...
+
+
 class Plans(Protocol):
     """What would become of a job."""
 
-    async def plan(self, job: Job) -> PlanStatus:
-        """Where it would go, when it would end and what it would cost; raises Conflict for one that is over."""
+    async def prepare(self, job: Job) -> Callable[[], PlanStatus]:
+        """What works out where it would go, when it would end and what it would cost: for a thread. Raises Conflict for
+        a job that is over."""
         ...
 
 
@@ -75,6 +89,8 @@ class Context:
     limits: RequestLimits = field(default_factory=RequestLimits)
     lifelines: Lifelines = field(default_factory=Lifelines)
     """The open streams. The server calls `lifelines.close()` when it stops, before it waits for requests."""
+    folders: Folders | None = None
+    """Files of running jobs; none: they are not offered."""
     plans: Plans | None = None
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import orjson
 from pydantic import Field
@@ -158,6 +159,14 @@ class DownloadedFile(FileResponse):
         except RangeNotSatisfiable:
             headers = {"Content-Range": f"bytes */{file_size}"}
             raise HTTPException(416, f"the range lies beyond the {file_size} bytes of the file", headers) from None
+
+
+def attachment(name: str) -> dict[str, str]:
+    """The headers of a file that a browser saves and never renders."""
+    return {
+        "Content-Disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+    }
 
 
 def send_file(request: Request, path: Path, digest: str, name: str | None = None, media: str | None = None) -> Response:

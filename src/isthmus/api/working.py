@@ -9,8 +9,9 @@ turn, and what would have to wait longer than the limit is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -43,14 +44,19 @@ class WorkThreads:
 
     async def run(self, caller: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a function; raises Unavailable if it takes too long, or if the caller has too much to do."""
+        async with self.turn(caller):
+            return await self.in_thread(lambda: function(*args, **kwargs))
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[None]:
+        """While it is the caller's turn, for a bounded time; for work that needs more than one function."""
         known = self._callers.setdefault(caller, _Caller(asyncio.Semaphore(self._of_a_caller)))
         if known.requests >= WAITING:
             raise Unavailable("too many large requests are under way; wait until they are answered", retry_after=1)
         known.requests += 1
         try:
             async with asyncio.timeout(self._seconds), known.turn:
-                await self._slots.acquire()
-                return await self._in_thread(lambda: function(*args, **kwargs))
+                yield
         except TimeoutError:
             raise Unavailable(f"this took more than {self._seconds:.0f} s and was given up; send less") from None
         finally:
@@ -58,8 +64,9 @@ class WorkThreads:
             if not known.requests:
                 del self._callers[caller]
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, function)
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """The result of a function, within a turn."""
+        await self._slots.acquire()
+        future = asyncio.get_running_loop().run_in_executor(self._pool, function)
         future.add_done_callback(lambda _: self._slots.release())  # when the thread is free, not when nobody waits
         return await asyncio.shield(future)

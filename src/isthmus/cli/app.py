@@ -45,6 +45,7 @@ COMMANDS = {
     "experiments": CommandPlace("experiments.experiments", "experiments"),
     "experiment": CommandPlace("experiments.experiments", "experiment"),
     "top": CommandPlace("jobs.top", "top"),
+    "files": CommandPlace("jobs.files", "files"),
     "outputs": CommandPlace("jobs.outputs", "outputs"),
     "download": CommandPlace("jobs.outputs", "download"),
     "get": CommandPlace("objects", "get"),

@@ -8,13 +8,17 @@
 
 A token found in one place is only ever sent to the address found in the same place, unless an argument or the
 environment says otherwise. The tenant kept with one token is not assumed for another: the server is asked whose it is.
+
+On this machine too it is verified who answers: whoever else listens on the port of a server that is down would collect
+tokens. So where one of these places knows the certificates of a server on loopback, plain HTTP to its port becomes TLS.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from isthmus.errors import Misconfigured, Unauthenticated
 
@@ -40,15 +44,22 @@ def find_access(
     token = check_token(token or env.get("ISTHMUS_TOKEN") or _token_file(env))
     url, inside = without_secret(url or env.get("ISTHMUS_URL") or "")
     token = token or inside
-    # An instance that made its own certificate is trusted by what was kept of it.
-    kept = None if url and token and not url.startswith("https:") else kept_access(env)
     if not url:
-        if kept is None:
+        if (kept := kept_access(env)) is None:
             raise Misconfigured(_NOWHERE)
         return _with(kept, token, namespace)
-    if kept is not None and _same(kept.url, url):
-        return _with(kept, token, namespace)
+    # An instance that made its own certificate is trusted by what was kept of it.
+    known = kept_of(url, env) if not token or url.startswith("https:") or is_loopback(url) else []
+    if known:
+        # Of several the first has the token; the last, of this machine, the certificates: it writes them at each start.
+        return _with(known[-1] if token else known[0], token, namespace)
     return Access(url, token, namespace, _ca_file(env))
+
+
+def kept_of(url: str, env: Mapping[str, str]) -> list[Access]:
+    """What was kept of the server at this address."""
+    found = (read_access(file) for file in _kept_files(env))
+    return [kept for kept in found if kept is not None and (_same(kept.url, url) or secures(kept, url))]
 
 
 def _with(kept: Access, token: str | None, namespace: str | None) -> Access:
@@ -77,17 +88,31 @@ def kept_access(env: Mapping[str, str]) -> Access | None:
 
 def kept_file(env: Mapping[str, str]) -> Path | None:
     """The kubeconfig that `isthmus login` or `isthmus up` left."""
+    return next(_kept_files(env), None)
+
+
+def _kept_files(env: Mapping[str, str]) -> Iterator[Path]:
     if read_access(login := login_file(env)) is not None:
-        return login
+        yield login
     for name in (env.get("KUBECONFIG") or "").split(os.pathsep):
         if name and _ours(Path(name)) is not None:
-            return Path(name)
+            yield Path(name)
+    if (local := _local_file(env)) is not None:
+        yield local
+
+
+def local_access(env: Mapping[str, str]) -> Access | None:
+    """What `isthmus up` of the same user keeps in its usual folder."""
+    local = _local_file(env)
+    return read_access(local) if local else None
+
+
+def _local_file(env: Mapping[str, str]) -> Path | None:
     local = local_instance(env) / "kubeconfig"
     try:
-        mine = local.stat().st_uid == os.getuid()
+        return local if local.stat().st_uid == os.getuid() else None
     except OSError:
         return None
-    return local if mine else None
 
 
 def login_file(env: Mapping[str, str]) -> Path:
@@ -119,6 +144,22 @@ def _ours(path: Path) -> Access | None:
 
 def _same(one: str, other: str) -> bool:
     return one.rstrip("/").lower() == other.rstrip("/").lower()
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is of this machine alone."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def secures(kept: Access, url: str) -> bool:
+    """Whether this is the TLS side of a server on this machine, whose plain side is meant."""
+    if not kept.url.startswith("https:") or not (is_loopback(kept.url) and is_loopback(url)):
+        return False
+    try:
+        return urlsplit(kept.url).port == urlsplit(url).port
+    except ValueError:  # not a port at all, which whoever connects will say
+        return False
 
 
 def _token_file(env: Mapping[str, str]) -> str | None:

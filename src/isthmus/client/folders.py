@@ -100,6 +100,24 @@ def read_folder(
     return Folder(top, encode({"files": files}), contents, count, size, tuple(environments))
 
 
+def with_file(folder: Folder | None, path: str, source: str) -> Folder:
+    """The folder with one more file, from elsewhere on this machine; it takes the place of one of that name."""
+    import json
+
+    digest, info = hash_file(source, path)
+    files = json.loads(folder.document)["files"] if folder else []
+    files = [file for file in files if file["path"] != path and not file["path"].startswith(f"{path}/")]
+    files.append({"path": path, "size": info.st_size, "mode": 0o600, "digest": digest})
+    return Folder(
+        folder.root if folder else "",
+        encode({"files": sorted(files, key=lambda file: str(file["path"]))}),
+        {**(folder.contents if folder else {}), digest: Content(source, info)},
+        len(files),
+        sum(file["size"] for file in files),
+        folder.environments if folder else (),
+    )
+
+
 def is_everything(folder: str | os.PathLike[str]) -> bool:
     """Whether this is a whole disk, or everything that somebody owns: nobody means to send that unasked."""
     top = os.path.realpath(folder)

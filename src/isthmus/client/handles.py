@@ -153,6 +153,16 @@ class JobOperations(JobFacts):
         return flows.outputs(self.namespace, self.name)
 
     @operation
+    def files(self) -> Flow[Object]:
+        """What is in its folder while it runs."""
+        return flows.ask(requests.working_files(self.namespace, self.name))
+
+    @feed
+    def read_file(self, path: str, *, offset: int = 0, size: int | None = None) -> Feed[bytes]:
+        """One file of its folder as it is now, in pieces."""
+        return resuming.read_working_file(self.namespace, self.name, path, offset, size)
+
+    @operation
     def download(self, folder: str | os.PathLike[str] = HERE) -> Flow[list[str]]:
         """Put what it left into a folder."""
         return flows.download(self.namespace, self.name, Path(folder))

@@ -19,6 +19,8 @@ _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 _INTERPRETER = re.compile(r"(ba|da|z|k)?sh|python[0-9.]*|perl|ruby|node|Rscript|julia|env")
 _PLAIN = re.compile(r"[\w./+-]+")
 _ENDING = re.compile(r"-[b-df-hj-np-tv-xz24-9]{5}$")  # as `_kit.ids.suffix` draws it, which makes no words
+STDIN_PATH = ".isthmus-stdin"
+"""Where in a job's folder the standard input lies that was sent along."""
 _CONDITIONS = ("Succeeded", "Failed", "Finished", "Started")
 
 
@@ -113,6 +115,11 @@ def job_manifest(
     if labels := options.get("labels"):
         meta["labels"] = dict(labels)
     return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def with_stdin(job: Object, stdin: object | None) -> Object:
+    """The job, reading what was sent along for its standard input, if anything was."""
+    return job if stdin is None else {**job, "spec": {**job["spec"], "stdin": STDIN_PATH}}
 
 
 def question(job: Mapping[str, Any] | str, deadline: str | None, late_cost_per_hour: float | None) -> Object:

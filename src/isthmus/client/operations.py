@@ -19,7 +19,7 @@ from .answers import check
 from .config import cache_home, find_access
 from .experiments import CompareOptions, experiment_manifest
 from .flows import Flow, Work
-from .jobs import JobOptions, job_manifest, question
+from .jobs import STDIN_PATH, JobOptions, job_manifest, question, with_stdin
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, Place, place_of
 from .requests import Object, Request
@@ -153,6 +153,7 @@ class Operations(ABC, Generic[Handle]):
         *,
         script: str | None = None,
         files: str | os.PathLike[str] | None = HERE,
+        stdin: bytes | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
@@ -160,14 +161,15 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Handle]:
         """Start a command or a script, with a folder sent along, and answer at once with a handle.
 
-        `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small; name it
-        (`files=Path.cwd()`) to send it whatever its size. `notice` is called with what was left out unasked. The
-        options are those of `JobOptions`.
+        `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
+        name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
+        or the path of a file. `notice` is called with what was left out unasked. The options are those of `JobOptions`.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = None if files is None else (yield from self._send(files, progress, notice, namespace))
+        sent = yield from self._send(files, progress, notice, namespace, stdin)
         tenant = yield from self._tenant(namespace)
-        return self._handle((yield from flows.submit(tenant, job_manifest(command, script, sent, options))))
+        job = with_stdin(job_manifest(command, script, sent, options), stdin)
+        return self._handle((yield from flows.submit(tenant, job)))
 
     @operation
     def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Handle]:
@@ -178,28 +180,52 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def send_folder(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | None,
         *,
+        stdin: bytes | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
     ) -> Flow[Object]:
-        """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes."""
-        return (yield from self._send(folder, progress, notice, namespace))
+        """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes.
+
+        `stdin` is sent as one more file of it, for a job that reads it on standard input.
+        """
+        return (yield from self._send(folder, progress, notice, namespace, stdin))
 
     def _send(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | None,
         progress: Progress | None,
         notice: Notice | None,
         namespace: str | None,
+        stdin: bytes | os.PathLike[str] | None = None,
     ) -> Flow[Object]:
-        from .folders import FolderLimits, read_folder, report_left_out  # hashing is not needed by most commands
+        if stdin is None:
+            return (yield from self._send_all(folder, progress, notice, namespace, None))
+        from .standard_input import as_file
+
+        with as_file(stdin) as path:
+            return (yield from self._send_all(folder, progress, notice, namespace, path))
+
+    def _send_all(
+        self,
+        folder: str | os.PathLike[str] | None,
+        progress: Progress | None,
+        notice: Notice | None,
+        namespace: str | None,
+        stdin: str | None,
+    ) -> Flow[Object]:
+        from .folders import FolderLimits, read_folder, report_left_out, with_file  # not needed by most
 
         limits = FolderLimits() if folder == HERE else None
-        found: Folder = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
-        report_left_out(found, notice)
-        if not found.files:
+        found: Folder | None = None
+        if folder is not None:
+            found = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
+            report_left_out(found, notice)
+        if stdin is not None:
+            found = yield Work(lambda: with_file(found, STDIN_PATH, stdin))
+        if found is None or not found.files:
             return {"tree": "", "count": 0, "bytes": 0}
 
         def pack(digests: Sequence[str]) -> requests.Body:
@@ -307,6 +333,20 @@ class Operations(ABC, Generic[Handle]):
         return (yield from flows.read_output((yield from self._tenant(namespace)), name, path))
 
     @operation
+    def files(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
+        """What is in the folder of a running job: `files`, each with path, kind, size and time; `complete` or not."""
+        tenant = yield from self._tenant(namespace)
+        return (yield from flows.ask(requests.working_files(tenant, name)))
+
+    @feed
+    def read_file(
+        self, name: str, path: str, *, offset: int = 0, size: int | None = None, namespace: str | None = None
+    ) -> Feed[bytes]:
+        """One file of a running job as it is now, in pieces: from `offset`, at most `size` bytes."""
+        tenant = yield from self._tenant(namespace)
+        yield from resuming.read_working_file(tenant, name, path, offset, size)
+
+    @operation
     def metrics(
         self, name: str, *, since: str | None = None, attempt: int | None = None, namespace: str | None = None
     ) -> Flow[Object]:
@@ -330,7 +370,7 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Object]:
         """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`."""
         experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = None if files is None else (yield from self._send(files, progress, notice, namespace))
+        sent = yield from self._send(files, progress, notice, namespace)
         tenant = yield from self._tenant(namespace)
         return (yield from flows.submit(tenant, experiment_manifest(command, script, sent, options), EXPERIMENTS))
 

@@ -214,6 +214,18 @@ def outputs_archive(namespace: str, name: str) -> Request:
     return Request("GET", path_of(JOBS, namespace, name, "outputs"), (("archive", "tar"),), repeatable=True)
 
 
+def working_files(namespace: str, name: str) -> Request:
+    """What is in the job's folder now."""
+    return Request("GET", path_of(JOBS, namespace, name, "files"), repeatable=True)
+
+
+def working_file(namespace: str, name: str, path: str, offset: int, size: int | None) -> Request:
+    """Part of one file in the job's folder."""
+    parts = [_segment(part) for part in path.split("/")]
+    query = _query(offset=offset or None, limitBytes=size)
+    return Request("GET", path_of(JOBS, namespace, name, "files", *parts), query, repeatable=True)
+
+
 def encode(obj: Any) -> bytes:
     """JSON as sent."""
     return json.dumps(obj, separators=(",", ":"), ensure_ascii=False).encode()

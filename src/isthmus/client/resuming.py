@@ -63,6 +63,13 @@ class Walk(Generic[T]):
         self._error = error
 
 
+def read_working_file(namespace: str, name: str, path: str, offset: int = 0, size: int | None = None) -> Feed[bytes]:
+    """One file of a running job as it is now, in pieces. It changes, so it is not gone on with after a failure."""
+    yield Open(requests.working_file(namespace, name, path, offset, size))
+    while chunk := (yield Read()):
+        yield Item(chunk)
+
+
 class LogCursor:
     """Where the reading of one stream of a job's output is."""
 

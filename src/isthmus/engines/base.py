@@ -11,9 +11,9 @@ A driver validates cheaply, never sleeps and never retries in hiding. Its every 
 - **changes** yields ids whose observation may be new. It may yield too many, and never too few for longer than
   the driver's own interval; on opening it yields every run the engine knows.
 
-The contract is made of parts. `Engine` is the one that every engine has; `HoldingEngine`, `StagingEngine` and
-`ReadingEngine` are had by those that can. `testing/engines` has a suite for each part; a driver passes those of the
-parts that it has. Every background task of an engine is in its `tasks`: none may die unnoticed.
+The contract is made of parts. `Engine` is the one that every engine has; `HoldingEngine`, `StagingEngine`,
+`ReadingEngine` and `FolderReader` are had by those that can. `testing/engines` has a suite for each part; a driver
+passes those of the parts that it has. Every background task of an engine is in its `tasks`: none may die unnoticed.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class EndReason(StrEnum):
     """Because we asked."""
     TIME_LIMIT = "TimeLimit"
     OUT_OF_MEMORY = "OutOfMemory"
+    DISK_LIMIT = "DiskLimit"
+    """Its files took more disk than it may use."""
     START_FAILED = "StartFailed"
     """Never began: program not found, files could not be staged."""
     NODE_LOST = "NodeLost"
@@ -90,8 +92,8 @@ class After(NamedTuple):
 class ArrayPart:
     """Which element of which array a run is."""
 
-    array: str
-    """Name of the array."""
+    number: int
+    """What scripts know the array by; no job of Slurm's has it."""
     index: int
     count: int
     """Elements of the whole array."""
@@ -113,7 +115,15 @@ class Run:
     args: tuple[str, ...] = ()
     image: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    stdin: str | None = None
+    """Path in the run's folder of what it reads on standard input; None: nothing."""
     separate_streams: bool = False
+    working_dir: str = ""
+    """The folder below the job's own in which it starts; empty: the job's own."""
+    log_files: Mapping[Stream, str] = field(default_factory=dict)
+    """Patterns of `engines.batch_scripts`: the log is in the working folder too, under these names, while it runs."""
+    append_logs: bool = False
+    """What such a file holds already, when the run begins, stays before the output."""
     milli_cpus: int = 1000
     memory_bytes: int = 0
     """0: it asks for none."""
@@ -122,6 +132,9 @@ class Run:
     scheduler has a default (Slurm's DefMemPerCPU, a LimitRange of Kubernetes) leave it to that."""
     log_bytes: int = 0
     """Bytes of each of its logs that are kept, by the tenant's quota; 0: as many as the site keeps."""
+    disk_bytes: int = 0
+    """Bytes that its working folder may take, by the tenant's quota; 0: as many as the site permits. Engines that
+    cannot limit it leave it to the site."""
     time_limit: float | None = None
     nodes: int = 1
     tasks: int = 1
@@ -192,6 +205,10 @@ class Capabilities:
     """Reports a run again after its end, when it has learned more of what the run used."""
     samples: bool = False
     """Writes down what a run uses while it runs: `read_samples` has something to read."""
+    log_files: bool = False
+    """Has the log in the job's folder as well, where a job asks for that; elsewhere it is copied after the end."""
+    numbers: bool = False
+    """Its ids of runs are what scripts find as SLURM_JOB_ID."""
     needs_image: bool = False
     """Has no image of its own: every run must name one."""
     options: type[EngineOptions] | None = None
@@ -242,6 +259,42 @@ class FileSink(Protocol):
     async def add_link(self, path: str, target: str) -> None:
         """Keep a symbolic link that stays inside the folder."""
         ...
+
+
+class FileKind(StrEnum):
+    """What an entry of a folder is."""
+
+    FILE = "File"
+    LINK = "Link"
+    OTHER = "Other"
+    """A pipe, a socket, a device: it is named and never opened."""
+
+
+class WorkFile(NamedTuple):
+    """One entry of the folder in which a run works; folders are seen by what is in them."""
+
+    path: str
+    kind: FileKind
+    size: int
+    modified: float
+    """Seconds since 1970."""
+
+
+class FolderListing(NamedTuple):
+    """What is in the folder of a run now."""
+
+    files: tuple[WorkFile, ...]
+    complete: bool
+    """False: there is more than was asked for."""
+
+
+class FilePart(NamedTuple):
+    """Part of a file, and what is known of the whole."""
+
+    data: bytes
+    size: int
+    mark: str = ""
+    """Differs when another file took the place of the first; empty where that cannot be seen."""
 
 
 class Engine(Protocol):
@@ -324,6 +377,19 @@ class LogReader(Protocol):
 
     async def wait_log(self, run_id: str, stream: Stream, offset: int, timeout: float) -> None:  # noqa: ASYNC109
         """Return when the log may be longer than `offset` or the run may have ended, at the latest after `timeout`."""
+        ...
+
+
+@runtime_checkable
+class FolderReader(Protocol):
+    """The folder in which a run works, for those who look while it works there. Nothing is changed."""
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in it, up to so many entries; raises NotFound if it is not there, EngineRefused if it is closed."""
+        ...
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Up to `size` bytes of a plain file; no link is followed. Raises NotFound."""
         ...
 
 

@@ -57,6 +57,17 @@ def _amount(pattern: str) -> dict[str, Any]:
     return {"x-kubernetes-int-or-string": True, "pattern": pattern}
 
 
+MAX_PATH = 4096
+
+
+def check_path(path: str) -> str:
+    """A relative path that stays inside its folder; raises ValueError."""
+    parts = path.split("/")
+    if not path or len(path) > MAX_PATH or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{path[:200]!r} is not a path inside a folder")
+    return path
+
+
 MAX_PATTERN_PARTS = 128
 """Folders in a pattern: no folder is searched deeper."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
@@ -22,7 +22,7 @@ from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_a
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory, check_pattern
+from .fields import Cpus, Duration, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
@@ -41,7 +41,20 @@ INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
 
 
-LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024)]
+def _below(folder: str) -> str:
+    if folder != "." and ("\0" in folder or {"", ".", ".."} & set(folder.removesuffix("/").split("/"))):
+        raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
+    return folder.removesuffix("/")
+
+
+def _stays(pattern: str) -> str:
+    if ".." in pattern.split("/"):
+        raise ValueError("must be a file below the job's own folder, such as logs/%j.out")
+    return pattern
+
+
+Below = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_below)]
+LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024), AfterValidator(_stays)]
 
 
 class Intent(StrEnum):
@@ -188,20 +201,9 @@ class Dependency(Model):
 
     job: Name
     condition: DependencyCondition = DependencyCondition.SUCCEEDED
-    outputs_into: str | None = Field(
-        default=None,
-        max_length=1024,
-        description="take its outputs along, into this folder of the job; . is the job's own folder",
+    outputs_into: Below | None = Field(
+        default=None, description="take its outputs along, into this folder of the job; . is the job's own folder"
     )
-
-    @field_validator("outputs_into")
-    @classmethod
-    def _inside(cls, folder: str | None) -> str | None:
-        if folder is None or folder == ".":
-            return folder
-        if "\0" in folder or any(part in ("", ".", "..") for part in folder.removesuffix("/").split("/")):
-            raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
-        return folder.removesuffix("/")
 
     @model_validator(mode="after")
     def _when_there_are_any(self) -> Dependency:
@@ -241,10 +243,11 @@ class Placement(Model):
 
 
 class LogFiles(Model):
-    """The output as files among the outputs, named as `sbatch --output` and `--error` name them."""
+    """The output as files in the working folder and among the outputs, named as by `sbatch --output` and `--error`."""
 
     stdout: LogPattern | None = Field(default=None, description="such as logs/%x-%j.out")
     stderr: LogPattern | None = Field(default=None, description="standard error, where the streams are separate")
+    append: bool = Field(default=False, description="keep what such a file, sent along, holds before the output")
 
 
 class JobSpec(Model):
@@ -264,9 +267,15 @@ class JobSpec(Model):
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
     )
+    stdin: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="file of the job's folder that it reads on standard input; none means that there is nothing",
+    )
     log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
+    working_dir: Below | None = Field(default=None, description="folder below the job's own in which it starts")
     resources: Resources = Field(default_factory=Resources)
     array: Array | None = None
     dependencies: list[Dependency] = Field(default_factory=list, max_length=1024)
@@ -332,6 +341,11 @@ class JobSpec(Model):
     def _args(cls, args: list[str]) -> list[str]:
         _check_words(args)
         return args
+
+    @field_validator("stdin")
+    @classmethod
+    def _a_file(cls, path: str | None) -> str | None:
+        return None if path is None else check_path(path)
 
     @field_validator("outputs")
     @classmethod

@@ -48,9 +48,11 @@ class LocalSite(Model):
         description="whether jobs run in a sandbox (bubblewrap). Where there is none, Required lets no job run, "
         "Preferred those of the tenant default, BestEffort those of all tenants; None never uses one",
     )
-    network: Literal["Host", "None"] = Field(
-        default="Host",
-        description="what jobs see: the network of the machine with its loopback, or a loopback of their own only",
+    network: Literal["Auto", "Private", "Host", "None"] = Field(
+        default="Auto",
+        description="what jobs see. Private: a network of their own, from which they reach others and nobody reaches "
+        "them (slirp4netns); Host: that of the machine with its loopback; None: a loopback of their own only. "
+        "Auto means Private where the machine can, else Host",
     )
     max_log: Memory = Field(
         default="1Gi",
@@ -58,6 +60,11 @@ class LocalSite(Model):
     )
     max_file: Memory | None = Field(
         default=None, description="of each file that a job writes, its logs too; none means as much as the disk has"
+    )
+    max_disk: Memory | None = Field(
+        default=None,
+        description="that the working folder and /tmp of a job take on the disk; a job that takes more is ended "
+        "(DiskLimit). None means the tenant's quota of storage. Never more than nine tenths of the free space",
     )
     visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,
@@ -191,7 +198,7 @@ class SlurmSite(Model):
 class Prices(Model):
     """What an hour of use costs, in whatever currency the institute counts in."""
 
-    cpu: float = Field(default=0, ge=0, description="of one cpu")
+    cpu: float = Field(default=0, ge=0, allow_inf_nan=False, description="of one cpu; expressions see it as price")
     devices: dict[ShortName, float] = Field(
         default_factory=dict, description="of one device of each class; none means what the class says"
     )
@@ -252,7 +259,7 @@ class SiteSpec(Model):
     slurm: SlurmSite | None = None
     kubernetes: KubernetesSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
-    prices: Prices | None = Field(default=None, description="per hour; jobs with deadlines go where it costs least")
+    prices: Prices | None = Field(default=None, description="per hour; of the sites with room the cheapest is taken")
     probe_interval: Duration = "30s"
     expose_nodes: bool = Field(
         default=False,
@@ -365,8 +372,20 @@ class Site(Resource):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """What placement expressions see: the labels, and `name` and `driver`."""
-        return {**(self.metadata.labels or {}), "name": self.name, "driver": self.spec.driver}
+        """What placement expressions see: the labels, `name` and `driver`, and as `price` that of a cpu for an hour."""
+        price = {"price": f"{self.prices.cpu:g}"} if self.prices else {}
+        return {**(self.metadata.labels or {}), **price, "name": self.name, "driver": self.spec.driver}
+
+    @property
+    def prices(self) -> Prices | None:
+        """What an hour costs here. A label `price` is an old way to write `spec.prices.cpu`."""
+        label = (self.metadata.labels or {}).get("price")
+        if self.spec.prices is not None or label is None:
+            return self.spec.prices
+        try:
+            return Prices(cpu=float(label))
+        except ValueError:
+            return None
 
 
 SITE = Kind(

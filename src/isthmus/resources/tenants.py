@@ -55,7 +55,9 @@ class Quota(Model):
         default=None, description="of each log of a job at local sites; a longer one loses its middle; none: the site's"
     )
     storage: Memory | None = Field(
-        default=None, description="of files sent and outputs kept, together; as they lie on the server's disk"
+        default=None,
+        description="of files sent and outputs kept, together; as they lie on the server's disk. At local sites the "
+        "working folder of each running job is held to it too",
     )
 
     @property

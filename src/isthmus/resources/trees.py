@@ -16,11 +16,12 @@ from pydantic import Field, field_validator, model_validator
 
 from isthmus._kit.links import escaping
 
+from .fields import MAX_PATH
+from .fields import check_path as check_path
 from .jobs import Digest
 from .meta import Model
 
 MAX_FILES = 200_000
-MAX_PATH = 4096
 
 
 class TreeFile(Model):
@@ -87,14 +88,6 @@ class Tree(Model):
 
 def _as_path(key: str) -> str:
     return repr(key.replace("\0", "/")[:200])
-
-
-def check_path(path: str) -> str:
-    """A relative path that stays inside its folder; raises ValueError."""
-    parts = path.split("/")
-    if not path or len(path) > MAX_PATH or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{path[:200]!r} is not a path inside a folder")
-    return path
 
 
 def check_link(path: str, target: str) -> str:

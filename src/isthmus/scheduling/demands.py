@@ -6,7 +6,8 @@ once per job, which keeps a pass cheap when the queue is long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from isthmus.resources.expressions import Expression, parse_expression
@@ -47,6 +48,28 @@ class Room:
         if name == "cpus":
             return self.milli_cpus
         return self.memory if name == "memory" else dict(self.devices).get(name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """What an hour costs at a site, and the watts of each class of device."""
+
+    cpu: float = 0.0
+    devices: Mapping[str, float] = field(default_factory=dict)
+    watts: Mapping[str, float] = field(default_factory=dict)
+
+    def rate(self, room: Room) -> float:
+        """The price of a second."""
+        hour = self.cpu * room.milli_cpus / 1000
+        hour += sum(self.devices.get(name, 0.0) * count for name, count in room.devices)
+        return hour / 3600
+
+    def power(self, room: Room) -> float | None:
+        """Watts, as far as the classes report; None if they say nothing."""
+        parts = [self.watts[name] * count for name, count in room.devices if name in self.watts]
+        if "cpu" in self.watts:
+            parts.append(self.watts["cpu"] * room.milli_cpus / 1000)
+        return sum(parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Placement: waiting jobs in their order (`shares`), each to a site that satisfies it and has room.
+"""Placement: waiting jobs in their order (`shares`), each to the cheapest site that satisfies it and has room.
 
 Who does not fit now keeps what it waits for from being taken by those behind it, so that a large job is not
 passed for ever by small ones. A job that waits only for a device leaves the cpus to others meanwhile.
@@ -17,7 +17,7 @@ from isthmus._kit.reasons import Closeness, Hindrance, no_site
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import Quota, TenantSpec
 
-from .demands import Demand, Room, parsed
+from .demands import Demand, Room, Tariff, parsed
 from .ledger import Ledger
 from .shares import Turns, sum_of
 
@@ -46,6 +46,7 @@ class SiteView:
     """What is taken by work that is not ours, as far as the engine reports."""
     default_image: bool = True
     """Whether a job may do without naming an image."""
+    tariff: Tariff = field(default_factory=Tariff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +193,15 @@ def _too_small(name: str, wanted: Room, there: Room, whose: str = "it") -> str:
 
 
 def _choose(demand: Demand, sites: Sequence[SiteView], free: Mapping[str, Room]) -> SiteView | None:
-    """The site with the most room; one that has room now goes before one that would queue."""
-    best: tuple[bool, float, str] | None = None
+    """Of the sites that have room now the cheapest, and of equals the one with the most room; then those that queue."""
+    best: tuple[bool, float, float, str] | None = None
     chosen = None
     for site in sites:
         fits = not free[site.name].lacks(demand.room)
         if not fits and not site.queues:
             continue
         share = free[site.name].milli_cpus / max(1, site.capacity.milli_cpus)
-        rank = (not fits, -share, site.name)
+        rank = (not fits, site.tariff.rate(demand.room), -share, site.name)
         if best is None or rank < best:
             best, chosen = rank, site
     return chosen
@@ -218,22 +219,25 @@ def why_there(
     if len(asked) < 2:
         return None
     others = [site for site in asked if site is not chosen][:MOST_TOLD]
-    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free)}" for site in others]
-    here = _state(demand, chosen, free)
+    priced = len({site.tariff.rate(demand.room) for site in asked}) > 1
+    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free, priced=priced)}" for site in others]
+    here = _state(demand, chosen, free, priced=priced)
     if free[chosen.name].lacks(demand.room):
-        here = f"no site has room now; it waits in the queue that is least full, {here}"
+        queue = "cheapest queue" if priced else "queue that is least full"
+        here = f"no site has room now; it waits in the {queue}, {here}"
     return "; ".join([here, *reported])
 
 
-def _state(demand: Demand, site: SiteView, free: Mapping[str, Room]) -> str:
-    """What is free at a site of what a job asks for: what is short, or else the cpus."""
+def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: bool) -> str:
+    """What is free at a site of what a job asks for: what is short, or else the cpus; and what an hour there costs."""
     room = free[site.name]
     name = next(iter(room.lacks(demand.room)), "cpus")
     shown = {"cpus": format_cpus, "memory": format_bytes}.get(name, str)
     left, there = max(0, room.of(name)), site.capacity.of(name)
     what = "of memory " if name == "memory" else f"{name} "
     elsewhere = f" ({shown(taken)} taken by work that is not ours)" if (taken := site.others.of(name)) else ""
-    return f"{shown(left)} of {shown(there)} {what}free{elsewhere}"
+    cost = f", {site.tariff.rate(demand.room) * 3600:g} an hour" if priced else ""
+    return f"{shown(left)} of {shown(there)} {what}free{elsewhere}{cost}"
 
 
 def _reserve(demand: Demand, sites: Sequence[SiteView], free: dict[str, Room]) -> None:

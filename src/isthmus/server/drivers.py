@@ -38,6 +38,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             network=spec.network,
             max_log_bytes=parse_bytes(spec.max_log),
             max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
+            max_disk_bytes=parse_bytes(spec.max_disk) if spec.max_disk else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),
         )
@@ -55,6 +56,7 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
     return make_engine(
         SlurmSettings(
             folder=spec.folder,
+            owner=site.uid,
             accounts=tuple(Mapped(entry.tenant, entry.user, entry.member) for entry in spec.accounts),
             transport=spec.transport,
             conf=spec.conf,

@@ -1,11 +1,11 @@
-"""The output and the journal of jobs for the API: each job's site has them, whichever replica is asked."""
+"""Output, journal and files of jobs for the API: each job's site has them, whichever replica is asked."""
 
 from __future__ import annotations
 
 import asyncio
 
-from isthmus.engines.base import LogReader, ReadingEngine, Stream
-from isthmus.errors import NotFound, SiteUnavailable
+from isthmus.engines.base import FilePart, FolderListing, FolderReader, LogReader, ReadingEngine, Stream
+from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import SITE
@@ -60,6 +60,22 @@ class EngineLogs:
             return await reader.read_samples(job.run(attempt), offset, size)
         except NotFound:
             return b""
+
+    async def list_files(self, job: Job, most: int) -> FolderListing:
+        """What is in the folder of the present attempt."""
+        return await (await self._folder(job)).list_files(job.run_id, most)
+
+    async def read_file(self, job: Job, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the present attempt."""
+        return await (await self._folder(job)).read_file(job.run_id, path, offset, size)
+
+    async def _folder(self, job: Job) -> FolderReader:
+        reader: object = await self._reader(job, job.status.attempt)
+        if reader is None:
+            raise NotFound(f"job {job.name} has no folder yet")
+        if not isinstance(reader, FolderReader):
+            raise EngineRefused(f"the files of a running job cannot be seen at site {job.status.site}")
+        return reader
 
     async def close(self) -> None:
         """Close the engines opened for reading."""

@@ -129,6 +129,7 @@ async def _serve(
         blobs=blobs,
         logs=logs,
         telemetry=telemetry,
+        folders=logs,
         plans=StorePlans(store),
     )
     app = create_app(context, [_authority_route(identity)])

@@ -15,9 +15,9 @@ from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus.errors import Conflict, NotFound
 from isthmus.reconcilers.jobs.job_index import JobIndex
-from isthmus.reconcilers.placement.planning import answer, planned
+from isthmus.reconcilers.placement.planning import DeadlinePlanner, answer, place, planned
 from isthmus.reconcilers.placement.profiling import points_of
-from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view, tariff_of
+from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view
 from isthmus.reconcilers.sites.reconciler import capabilities
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import Job
@@ -27,10 +27,14 @@ from isthmus.resources.selectors import Requirement, Selector
 from isthmus.resources.sites import Site
 from isthmus.resources.states import TERMINAL
 from isthmus.resources.tenants import Tenant
+from isthmus.scheduling.demands import demand_of
+from isthmus.scheduling.ledger import Waiting
 from isthmus.scheduling.planning.workloads import Key as Devices
 from isthmus.scheduling.planning.workloads import workload_of
 from isthmus.store.base import Key, Query, Record, Store
 
+Past = Mapping[tuple[str, str], Mapping[Devices, Sequence[float]]]
+"""Run times of past runs, by tenant, workload and devices."""
 _LIVE = Selector((Requirement("status.phase", "notin", frozenset(phase.value for phase in TERMINAL)),))
 
 
@@ -39,37 +43,20 @@ class StorePlans:
 
     def __init__(self, store: Store, now: Callable[[], datetime] = utcnow) -> None:
         self._store, self._now = store, now
-        self._one_at_a_time = asyncio.Lock()
 
-    async def plan(self, job: Job) -> PlanStatus:
-        """What would be planned for the job as it is given. Its uid says whether it is one that there is."""
+    async def prepare(self, job: Job) -> Callable[[], PlanStatus]:
+        """Read what is needed, and return what works out the plan for the job as it is given: pure, for a thread.
+
+        Its uid says whether it is a job that there is.
+        """
         if job.status.phase.terminal:
             raise Conflict(f"job {job.name} has {job.status.phase.value.lower()}; there is nothing left to plan")
-        async with self._one_at_a_time:  # a question is work for the processor; a crowd of them must not be
-            return await self._answer(job)
+        there = {kind: await self._all(kind) for kind in (DEVICE_CLASS, SITE, TENANT)}
+        jobs, past = await self._all(JOB, _LIVE), await self._past(job)
+        now = self._now()
+        return lambda: _answer(job, _ground(there), jobs, past, now)
 
-    async def _answer(self, job: Job) -> PlanStatus:
-        ground = await self._ground()
-        records = {record.uid: record for record in await self._all(JOB, _LIVE)}
-        index = JobIndex(lambda _: None, lambda: None)
-        for record in records.values():
-            index.changed(None, record)
-        past = await self._past(job)
-        surveyor = Surveyor(index, records.get, lambda namespace, workload: past.get((namespace, workload), {}))
-        now = self._now().timestamp()
-        survey = surveyor.survey(ground, now, extra=[job])
-        outlook = await asyncio.to_thread(planned, survey.situation)
-        found = answer(job.uid, survey, outlook, ground)
-        return _as_it_runs(job, found) if job.status.phase.occupies else found
-
-    async def _ground(self) -> Ground:
-        classes = {r.key.name: DeviceClass.model_validate(r.obj) for r in await self._all(DEVICE_CLASS)}
-        sites = sorted((Site.model_validate(r.obj) for r in await self._all(SITE)), key=lambda site: site.name)
-        tenants = {r.key.name: Tenant.model_validate(r.obj).spec for r in await self._all(TENANT)}
-        views = [site_view(site, capabilities(site)) for site in sites]
-        return Ground(views, {site.name: tariff_of(site, classes) for site in sites}, tenants)
-
-    async def _past(self, job: Job) -> Mapping[tuple[str, str], Mapping[Devices, Sequence[float]]]:
+    async def _past(self, job: Job) -> Past:
         """Past runs of this very work. For the jobs of others, what their own plans say is enough."""
         workload = workload_of(job.spec)
         try:
@@ -81,6 +68,28 @@ class StorePlans:
     async def _all(self, kind: Kind, fields: Selector | None = None) -> list[Record]:
         query = Query(kind, fields=fields) if fields else Query(kind)
         return list((await self._store.list(query)).records)
+
+
+def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: datetime) -> PlanStatus:
+    records = {record.uid: record for record in jobs}
+    index = JobIndex(lambda _: None, lambda: None)
+    for record in jobs:
+        index.changed(None, record)
+    surveyor = Surveyor(index, records.get, lambda namespace, workload: past.get((namespace, workload), {}))
+    made = None
+    if job.spec.deadline is None and not job.status.phase.occupies:
+        index.ledger.put(Waiting(job.uid, demand_of(job.namespace, job.spec), job.spec.priority))
+        made = asyncio.run(place(index, DeadlinePlanner(index, surveyor, lambda: now), ground)).made
+    survey = surveyor.survey(ground, now.timestamp(), extra=[job])
+    found = answer(job.uid, survey, planned(survey.situation), ground, made)
+    return _as_it_runs(job, found) if job.status.phase.occupies else found
+
+
+def _ground(there: Mapping[Kind, Sequence[Record]]) -> Ground:
+    classes = {r.key.name: DeviceClass.model_validate(r.obj) for r in there[DEVICE_CLASS]}
+    sites = sorted((Site.model_validate(r.obj) for r in there[SITE]), key=lambda site: site.name)
+    tenants = {r.key.name: Tenant.model_validate(r.obj).spec for r in there[TENANT]}
+    return Ground([site_view(site, capabilities(site), classes) for site in sites], tenants)
 
 
 def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:

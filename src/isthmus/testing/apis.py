@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping
@@ -19,7 +20,8 @@ from isthmus.api.app import create_app
 from isthmus.api.context import Context, RequestLimits
 from isthmus.console import Console
 from isthmus.console.sessions import new_key
-from isthmus.engines.base import Stream
+from isthmus.engines.base import FilePart, FolderListing, Stream
+from isthmus.engines.browsing import list_folder, read_part
 from isthmus.identity.authenticating import Authenticator
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB, TENANT, TOKEN
@@ -88,6 +90,21 @@ class MemoryLogs:
             self.waiting -= 1
 
 
+class DiskFolders:
+    """Folders of jobs that a test fills: `<root>/<uid of the job>`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    async def list_files(self, job: Job, most: int) -> FolderListing:
+        """What is in one."""
+        return list_folder(self.root / job.uid, most)
+
+    async def read_file(self, job: Job, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file in one."""
+        return read_part(self.root / job.uid, path, os.geteuid(), offset, size)
+
+
 @dataclass(frozen=True)
 class RunningApi:
     """The API, what it stands on, and who may use it."""
@@ -96,6 +113,7 @@ class RunningApi:
     context: Context
     logs: MemoryLogs
     blobs: DirectoryBlobs
+    folders: DiskFolders
     folder: Path
     tokens: Mapping[str, str]
     """`admin` (of the platform); `member` and `viewer` of the tenant; `stranger`, a member of another one."""
@@ -135,7 +153,17 @@ async def running_api(
     await authenticator.start()
     telemetry = Telemetry(folder / "series.db", logs)
     await telemetry.open()
-    context = Context(store, authenticator, blobs, logs, telemetry, limits or RequestLimits(), plans=StorePlans(store))
+    folders = DiskFolders(folder / "runs")
+    context = Context(
+        store,
+        authenticator,
+        blobs,
+        logs,
+        telemetry,
+        limits or RequestLimits(),
+        folders=folders,
+        plans=StorePlans(store),
+    )
     app = create_app(context)
     console = Console(context, app, new_key())
     # Named as TCP: only then does asyncio switch Nagle's algorithm off, which costs 40 ms per answer.
@@ -149,7 +177,7 @@ async def running_api(
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
-        yield RunningApi(url, context, logs, blobs, folder, tokens)
+        yield RunningApi(url, context, logs, blobs, folders, folder, tokens)
     finally:
         app.close()
         server.should_exit = True

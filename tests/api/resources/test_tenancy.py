@@ -28,6 +28,8 @@ REQUESTS: list[tuple[str, str]] = [
     ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/log"),
     ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/log?follow=true"),
     ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/outputs"),
+    ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/files"),
+    ("GET", f"{BASE}/namespaces/{{ns}}/jobs/secret-job/files/x"),
     ("POST", f"{BASE}/namespaces/{{ns}}/plans"),
     ("GET", f"{BASE}/tenants/{{ns}}"),
     ("PUT", f"{BASE}/tenants/{{ns}}"),

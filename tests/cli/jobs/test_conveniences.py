@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,27 @@ def test_q_leaves_top(server: Any, environment: dict[str, str]) -> None:
     os.write(terminal, b"q")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
+
+
+def test_files_of_a_running_job(isthmus: Any, work: Path) -> None:
+    fills = "mkdir out; echo 1,2 > out/loss.csv; ln -s /etc/passwd stolen; touch $(printf 'b\\033]0;x')"
+    lines = f"{fills}; echo ready; sleep 300"
+    name = isthmus("run", "-q", "-d", "--no-files", "--", "sh", "-c", lines).stdout.strip()
+    while "ready" not in isthmus("logs", name).stdout:
+        time.sleep(0.1)
+    found = isthmus("files", name)
+    assert "out/loss.csv" in found.stdout
+    assert "stolen (link)" in found.stdout
+    assert "\x1b" not in found.stdout
+    assert isthmus("files", name, "out/loss.csv").stdout == "1,2\n"
+    assert isthmus("files", name, "out/loss.csv", "--to", "here.csv").returncode == 0
+    assert (work / "here.csv").read_text() == "1,2\n"
+    listed = json.loads(isthmus("files", name, "-o", "json").stdout)
+    assert {file["kind"] for file in listed["files"]} == {"File", "Link"}
+    for path in ("stolen", "../stdout.log", "/etc/passwd"):
+        wrong = isthmus("files", name, path, "--to", "none")
+        assert wrong.returncode == 3, path
+        assert not (work / "none").exists()
+    isthmus("cancel", name)
+    isthmus("job", name, "--wait")
+    assert "is over" in isthmus("files", name).stderr

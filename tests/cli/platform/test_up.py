@@ -64,8 +64,12 @@ def test_the_greeting_warns_where_jobs_are_not_isolated(
     up._greet(instance, stop="Ctrl-C")
     assert "not isolated: no bubblewrap. install it" in " ".join(capsys.readouterr().err.split())
     monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Finding("sandbox", "ok", "it is there"))
+    monkeypatch.setattr(checks, "network_check", lambda: checks.Finding("network", "warn", "no slirp4netns", "install"))
     up._greet(instance, stop="Ctrl-C")
-    assert "isolated" not in capsys.readouterr().err
+    assert "share its network: no slirp4netns. install" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(checks, "network_check", lambda: checks.Finding("network", "ok", "it is there"))
+    up._greet(instance, stop="Ctrl-C")
+    assert capsys.readouterr().err == ""
 
 
 def test_doctor_says_what_jobs_really_get() -> None:
@@ -76,6 +80,9 @@ def test_doctor_says_what_jobs_really_get() -> None:
         [site("one", isolation="bubblewrap"), site("two", isolation="none: bubblewrap is not installed"), site("three")]
     )
     assert [(check.result, check.message.split()[3]) for check in found] == [("ok", "one"), ("warn", "two")]
+    shared = checks.isolation_checks([site("one", network="the machine's own, loopback included: no slirp4netns")])
+    own = checks.isolation_checks([site("one", network="each job's own (slirp4netns)")])
+    assert [check.result for check in (*shared, *own)] == ["warn", "ok"]
 
 
 @pytest.mark.real

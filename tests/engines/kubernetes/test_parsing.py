@@ -55,6 +55,13 @@ def over(code: int, message: str = "", reason: str = "Error", **status: Any) -> 
         (over(137), EndReason.SUPERVISOR_LOST, None, "SIGKILL", "killed"),
         (pod(phase="Failed", reason="Evicted", message="low on memory"), EndReason.PREEMPTED, None, None, "low on"),
         (
+            pod(phase="Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit"),
+            EndReason.DISK_LIMIT,
+            None,
+            None,
+            "ephemeral",
+        ),
+        (
             over(
                 143,
                 "code=143",

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.local.driver import LocalEngine
-from isthmus.testing.engines import EngineTraits, ReadContract, Reopen, RunContract, TaskContract
+from isthmus.testing.engines import BrowseContract, EngineTraits, ReadContract, Reopen, RunContract, TaskContract
 
 from .conftest import ACCOUNT, MakeEngine
 
 
-class TestSandboxed(RunContract, ReadContract, TaskContract):
+class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
     """As the machine allows it: bubblewrap and cgroups."""
 
     traits = EngineTraits(account=ACCOUNT)
@@ -26,7 +26,7 @@ class TestSandboxed(RunContract, ReadContract, TaskContract):
         return again
 
 
-class TestBare(RunContract, ReadContract, TaskContract):
+class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
 
     traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)

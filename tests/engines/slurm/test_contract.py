@@ -13,6 +13,7 @@ from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.testing.engines import (
+    BrowseContract,
     HoldContract,
     OpenReader,
     ReadContract,
@@ -51,7 +52,7 @@ def traces(settings: SlurmSettings) -> Traces:
     return found
 
 
-class WholeContract(RunContract, ReadContract, HoldContract, StageContract, TaskContract):
+class WholeContract(RunContract, ReadContract, BrowseContract, HoldContract, StageContract, TaskContract):
     """All that a Slurm engine can do."""
 
 

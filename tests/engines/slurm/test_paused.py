@@ -91,13 +91,14 @@ async def test_it_wakes_up_while_the_run_runs(lab: SlurmLab, settings: SlurmSett
 
 
 @pytest.mark.parametrize("tidied", [True, False])
+@pytest.mark.parametrize("point", ["SharedFiles._make_folder:mkdir", "SharedFiles._temporary:open", *BEFORE_SENDING])
 async def test_it_wakes_up_when_the_run_is_forgotten(
-    tidied: bool, lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
+    point: str, tidied: bool, lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
 ) -> None:
-    """Nothing tells it of the run any more; but nothing that could run is there either."""
+    """Nothing tells it of the run any more; but nothing that could run is there either, and it can make nothing."""
     run_id = new_run_id()
     count, script = counting(lab, run_id)
-    paused = Paused(settings, run_id, script, BEFORE_SENDING[-1])
+    paused = Paused(settings, run_id, script, point)
     engine = await make_engine()
     await engine.submit(Run(run_id, "t", "once", command=("/bin/sh", "-c", script)))
     await wait_ended(engine, run_id)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from isthmus._kit.crashpoints import VARIABLE
+from isthmus.engines.batch_scripts import number_of
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.registering import manifests
 from isthmus.resources.tokens import new_secret
@@ -151,7 +152,8 @@ def test_an_array_with_a_limit(server: ServerProcess, site: str) -> None:
     status = server.finished("swarm")
     assert (status["phase"], status["array"]["succeeded"], status["array"]["failed"]) == ("Failed", 3, 1)
     assert server.status("swarm-2")["exitCode"] == 1
-    assert server.output("swarm-3") == "3 of 4, 0 to 3 by 1, swarm\n"
+    number = number_of(server.job("swarm")["metadata"]["uid"])
+    assert server.output("swarm-3") == f"3 of 4, 0 to 3 by 1, {number}\n"
 
 
 def test_a_job_waits_for_another_in_slurms_own_queue(server: ServerProcess, site: str, lab: SlurmLab) -> None:

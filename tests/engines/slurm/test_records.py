@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import cast
@@ -28,6 +29,7 @@ from isthmus.testing.engines import until, wait_ended, wait_log_has
 from .conftest import MakeEngine, ssh_settings
 from .test_exactly_once import run_of
 
+OpenFiles = Callable[..., Awaitable[RunFiles]]
 RECORD = RunRecord("u.0", "me", 1.0, 7)
 DONE = Observation(RunState.ENDED, "7", reason=EndReason.COMPLETED, exit_code=0)
 
@@ -46,17 +48,27 @@ def test_of_two_ends_the_later_counts() -> None:
 
 
 @pytest.fixture(params=["shared", pytest.param("ssh", marks=pytest.mark.real)])
-async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunFiles]:
-    """Both ways to the files."""
-    made: RunFiles = SharedFiles(str(tmp_path))
+async def open_files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenFiles]:
+    """Opens one folder, in both ways, as often as it is called."""
+    make: Callable[[str], RunFiles] = partial(SharedFiles, str(tmp_path))
     if request.param == "ssh":
-        lab, login = request.getfixturevalue("lab"), request.getfixturevalue("login")
-        settings = ssh_settings(lab, login, service="root")
-        assert settings.ssh is not None
-        made = RemoteFiles(settings.folder, SshConnections(settings.ssh, 30.0))
-    await made.open()
-    yield made
-    await made.close()
+        settings = ssh_settings(request.getfixturevalue("lab"), request.getfixturevalue("login"), service="root")
+        make = lambda owner: RemoteFiles(settings.folder, SshConnections(settings.ssh, 30.0), owner)  # noqa: E731
+    opened: list[RunFiles] = []
+
+    async def open_one(owner: str = "site") -> RunFiles:
+        opened.append(make(owner))
+        await opened[-1].open()
+        return opened[-1]
+
+    yield open_one
+    for made in opened:
+        await made.close()
+
+
+@pytest.fixture
+async def files(open_files: OpenFiles) -> RunFiles:
+    return await open_files()
 
 
 @pytest.mark.anyio
@@ -80,6 +92,21 @@ async def test_what_was_forgotten_does_not_come_back(files: RunFiles) -> None:
         with pytest.raises(SiteUnavailable, match=r"record of run u\.0 is no longer"):
             await write("u.0", records.dump(RECORD.ended(DONE)))
     assert await files.list_records() == (set(), set())
+
+
+@pytest.mark.anyio
+async def test_whoever_opened_the_folder_last_can_begin_runs(open_files: OpenFiles) -> None:
+    first, neighbour = await open_files(), await open_files("another-site")
+    assert await first.create_record("u.0", records.dump(RECORD))
+    second = await open_files()
+    with pytest.raises(SiteUnavailable):
+        await first.create_record("u.1", records.dump(RECORD))
+    assert not await first.ours()
+    assert await second.create_record("u.2", records.dump(RECORD))
+    assert await neighbour.create_record("u.3", records.dump(RECORD)), "another site with that folder is left alone"
+    assert (await second.ours(), await neighbour.ours()) == (True, True)
+    assert await second.list_records() == ({"u.0", "u.2", "u.3"}, set())
+    assert await first.write_record("u.0", records.dump(RECORD)), "what was begun goes on"
 
 
 class Slow(SharedFiles):

@@ -26,6 +26,7 @@ _TAGS = {
     "telemetry": "What is measured of jobs while they run.",
     "files": "Contents by their digest, and trees of them.",
     "outputs": "What jobs left behind.",
+    "folders": "Files of jobs while they run.",
     "plans": "What if: where a job would go, when it would end, what it would cost.",
     "reviews": "Who am I, and what may I do?",
     "discovery": "Which kinds there are.",
@@ -110,6 +111,20 @@ SCHEMAS: Mapping[str, Schema] = {
     "StoredTree": _object(("tree", "count", "bytes"), tree=_DIGEST, count=_COUNT, bytes=_COUNT),
     "Missing": _object(("missing",), missing=_array(_DIGEST)),
     "OutputList": _object(("files", "bytes"), files=_array(ref("TreeFile")), bytes=_COUNT),
+    "FolderListing": _object(
+        ("attempt", "complete", "files"),
+        attempt=_COUNT,
+        complete={"type": "boolean", "description": "false: there are more than are listed"},
+        files=_array(
+            _object(
+                ("path", "kind", "size", "modified"),
+                path=_TEXT,
+                kind={"enum": ["File", "Link", "Other"]},
+                size=_COUNT,
+                modified={"type": "string", "format": "date-time"},
+            )
+        ),
+    ),
     "JobMetrics": _object(
         ("kind", "apiVersion", "attempt", "over", "cursor", "reset", "series"),
         kind={"const": "JobMetrics"},
@@ -164,6 +179,7 @@ def operations_of_rest() -> Operations:
     yield from _telemetry()
     yield from _files()
     yield from _outputs()
+    yield from _folders()
     yield from _plans()
     yield from _reviews()
     yield from _discovery()
@@ -204,8 +220,8 @@ def _logs() -> Operations:
     responses = {"200": answer} | errors(READ_ERRORS)
     follow = ApiParameter("follow", "go on until the job has ended and everything was sent", "boolean")
     for kind, run in _runs():
-        reported = f"Read or follow the output of {_a(kind)}"
-        found = _one("logs", f"read{kind.name}Log", reported, (*parameters, *run), responses)
+        title = f"Read or follow the output of {_a(kind)}"
+        found = _one("logs", f"read{kind.name}Log", title, (*parameters, *run), responses)
         yield path_of(kind, "log"), "get", found | apart(follow)
 
 
@@ -236,8 +252,8 @@ def _telemetry() -> Operations:
     responses = {"200": found} | errors(READ_ERRORS)
     for kind, run in _runs():
         summary = f"Read or follow what is measured of {_a(kind)}"
-        reported = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
-        yield path_of(kind, "metrics"), "get", reported | apart(follow)
+        reading = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
+        yield path_of(kind, "metrics"), "get", reading | apart(follow)
     since = ApiParameter("since", "only points after this time, in seconds since 1970", "number")
     text = {"200": ok("Lines.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     for base, where, name in ((TENANT, (NAMESPACE,), "Tenant"), (EVERYWHERE, (), "Platform")):
@@ -291,13 +307,31 @@ def _outputs() -> Operations:
     listed = {"200": answer} | errors(READ_ERRORS)
     path = ApiParameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
     for kind, run in _runs():
-        of, reported = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
+        of, which = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
         several = (*where, archive, *run)
-        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{reported}", several, listed)
+        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{which}", several, listed)
         yield path_of(kind, "outputs"), "get", listing
         at, one = path_of(kind, "outputs/{path}"), (*where, path, *run)
-        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{reported}", one, _download())
-        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{reported}", one, _head())
+        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{which}", one, _download())
+        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{which}", one, _head())
+
+
+def _folders() -> Operations:
+    where = (NAMESPACE, NAME)
+    listed = {"200": ok("What is in its folder now.", ref("FolderListing"))} | errors((*READ_ERRORS, 409))
+    content_now = {"200": ok("The file as it is now.", _BYTES, "application/octet-stream")}
+    part = (
+        ApiParameter("path", "path of the file; it may contain /", place="path", pattern="^.+$"),
+        ApiParameter("offset", "begin at this byte", "integer", minimum=0, maximum=2**62),
+        ApiParameter("limitBytes", "at most so many bytes", "integer", minimum=1, maximum=2**62),
+    )
+    for kind, run in _runs():
+        of, which = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)} while it runs"
+        listing = _one("folders", f"listFiles{of}", f"List files{which}", (*where, *run), listed)
+        yield path_of(kind, "files"), "get", listing
+        responses = content_now | errors((*READ_ERRORS, 409, 413))
+        one = _one("folders", f"readWorkingFile{of}", f"Read one file{which}", (*where, *part, *run), responses)
+        yield path_of(kind, "files/{path}"), "get", one
 
 
 def _plans() -> Operations:

@@ -43,9 +43,9 @@ class LogQuery:
         stream = query.get("stream", Output.STDOUT.value)
         if stream not in tuple(Output):
             raise _wrong("stream", f"{stream[:40]!r} is not an output; write stdout or stderr")
-        offset = _number(query, "offset", 0, MAX_OFFSET)
-        tail = _number(query, "tailLines", 0, MAX_LINES)
-        attempt = _number(query, "attempt", 0, _MAX_ATTEMPT)
+        offset = number_in(query, "offset", 0, MAX_OFFSET)
+        tail = number_in(query, "tailLines", 0, MAX_LINES)
+        attempt = number_in(query, "attempt", 0, _MAX_ATTEMPT)
         fixed = attempt is not None
         events = EVENT_STREAM in request.headers.get("accept", "")
         if events and (last := request.headers.get("last-event-id")):
@@ -56,7 +56,7 @@ class LogQuery:
             follow=_flag(query, "follow"),
             offset=offset or 0,
             tail=tail,
-            limit=_number(query, "limitBytes", 1, MAX_OFFSET),
+            limit=number_in(query, "limitBytes", 1, MAX_OFFSET),
             attempt=attempt,
             attempt_fixed=fixed,
             events=events,
@@ -70,7 +70,8 @@ def _event_id(text: str) -> tuple[int | None, int]:
     return (int(match[1]) if match[1] else None), int(match[2])
 
 
-def _number(query: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+def number_in(query: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    """A whole number between bounds; raises Invalid that names the parameter."""
     text = query.get(name)
     if text is None or text == "":
         return None

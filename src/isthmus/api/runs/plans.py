@@ -58,8 +58,10 @@ def routes(context: Context) -> list[BaseRoute]:
         question = parse(PlanQuestion, spec, "Plan")
         if context.plans is None:
             raise Unavailable("this server does not plan; ask another replica")
-        job = await _job(context, namespace, question, caller.token or caller.user, len(body))
-        status = (await context.plans.plan(job)).to_json()
+        asking = caller.token or caller.user
+        job = await _job(context, namespace, question, asking, len(body))
+        async with context.work.turn(asking):
+            status = (await context.work.in_thread(await context.plans.prepare(job))).to_json()
         head = {"apiVersion": "isthmus.dev/v1", "kind": "Plan", "metadata": {"namespace": namespace}}
         return json_response({**head, "spec": question.to_json(), "status": status}, 201)
 

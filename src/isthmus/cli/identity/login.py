@@ -41,7 +41,7 @@ def login(
       isthmus login --url https://lab.example.org:7070 --token-file token.txt --ca-file ca.pem
       kubectl --kubeconfig ~/.config/isthmus/kubeconfig get jobs
     """
-    from isthmus.client.config import login_file
+    from isthmus.client.config import is_loopback, login_file
     from isthmus.client.flows import namespace_of
     from isthmus.client.kubeconfigs import Access, without_secret, write_access
     from isthmus.client.sync import Client
@@ -52,35 +52,38 @@ def login(
         raise Invalid("which server? name it: isthmus login --url http://127.0.0.1:7070")
     secret = _secret(token or before.token or inside, token_file)
     ca = Path(ca_file).read_bytes() if ca_file else None
+    if ca is None and address.startswith("http://") and is_loopback(address):
+        address, ca = _secured(address)
     with Client.at(Access(address, secret, None, ca)) as client:
         me = client.whoami()
         groups = [str(group) for group in me.get("groups") or ()]
         home = namespace or before.namespace or _home(client, groups, namespace_of)
-    if ca is None and address.startswith("http://") and _loopback(address):
-        address, ca = _secured(address, secret)
     file = Path(kubeconfig) if kubeconfig else login_file(os.environ)
     write_access(file, Access(address, secret, home, ca), context)
     sys.stdout.write(f"signed in to {address} as {me.get('username')}, tenant {home}\n")
-    if address.startswith("http://") and not _loopback(address):
+    if address.startswith("http://") and not is_loopback(address):
         say(f"{address} is not encrypted: others on the network can read your token; ask for an https address", "33")
     if kubeconfig is None:
         say(f"kept in {file}; for kubectl: export KUBECONFIG={file}")
 
 
-def _secured(address: str, secret: str) -> tuple[str, bytes | None]:
-    """The TLS side of a server on this machine, which kubectl insists on; as given, if it has none.
+def _secured(address: str) -> tuple[str, bytes | None]:
+    """The TLS side of a server on this machine, before any token is sent; as given, if it has none.
 
-    On loopback nobody else can answer, so the authority that the server names may be believed.
+    What its own user's folder keeps of it is believed, else the authority that it names itself.
     """
+    from isthmus.client.config import local_access, secures
     from isthmus.client.kubeconfigs import Access
     from isthmus.client.sync import Client
 
+    if (kept := local_access(os.environ)) is not None and secures(kept, address):
+        return kept.url, kept.ca
+    secure = "https" + address.removeprefix("http")
     try:
         with Client.at(Access(address)) as client:
             ca = client.authority()
-        secure = "https" + address.removeprefix("http")
-        with Client.at(Access(secure, secret, None, ca)) as client:
-            client.whoami()
+        with Client.at(Access(secure, None, None, ca)) as client:
+            client.version()
     except IsthmusError:
         return address, None
     return secure, ca
@@ -95,13 +98,6 @@ def _home(client: Any, groups: list[str], namespace_of: Any) -> str:
             raise
         say(f"{error.message}; taking {tenants[0]}")
         return str(tenants[0])
-
-
-def _loopback(url: str) -> bool:
-    from urllib.parse import urlsplit
-
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _secret(token: str | None, token_file: str | None) -> str:

@@ -17,6 +17,11 @@ def run(
     name: Annotated[str | None, typer.Option(help="Name of the job.", show_default="made of the command")] = None,
     files: Annotated[str | None, typer.Option(metavar="DIR", help="Folder to send along, whatever its size.")] = None,
     no_files: Annotated[bool, typer.Option("--no-files", help="Send nothing along.")] = False,
+    stdin: Annotated[
+        bool,
+        typer.Option("--stdin", "-i", help="Send standard input along, whatever it is; from a terminal to Ctrl-D."),
+    ] = False,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", help="Do not send standard input along.")] = False,
     device: Annotated[
         list[str] | None,
         typer.Option(metavar="CLASS[:N]", help="Board or accelerator.", autocompletion=complete_devices),
@@ -98,11 +103,15 @@ def run(
     else by sh; #SBATCH lines are honoured, and those that cannot be are named. Where standard output and standard
     error go to the same place, they keep their order.
 
+    Standard input is sent along if it is a pipe or a file that the command has to itself: it is read to its end first,
+    up to 1 GiB. One that the calling script reads too, as in `while read`, is left alone: -i sends it.
+
     \b
     Examples:
       isthmus run -- python train.py --epochs 3
       isthmus run --device akida -- python infer.py
       isthmus run --gpus 1 -- python train.py
+      zcat reads.gz | isthmus run -- python count.py
       isthmus run task.yaml              a short file: command, cpus, gpus, outputs, …
       isthmus run -c 4 -m 8Gi -t 1h --outputs 'out/*.csv' -- ./simulate
       isthmus run --where 'location == IT and price < 2' job.sh
@@ -126,6 +135,8 @@ def run(
         name=name,
         files=files,
         no_files=no_files,
+        stdin=stdin,
+        no_stdin=no_stdin,
         device=tuple(device or ()),
         gpus=gpus,
         cpus=cpus,

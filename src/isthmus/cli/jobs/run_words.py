@@ -19,6 +19,8 @@ class RunOptions(NamedTuple):
     name: str | None = None
     files: str | None = None
     no_files: bool = False
+    stdin: bool = False
+    no_stdin: bool = False
     device: tuple[str, ...] = ()
     gpus: int | None = None
     cpus: str | None = None
@@ -55,6 +57,9 @@ FLAGS = {
     "--name": "name",
     "--files": "files",
     "--no-files": "no_files",
+    "--stdin": "stdin",
+    "-i": "stdin",
+    "--no-stdin": "no_stdin",
     "--device": "device",
     "--gpus": "gpus",
     "--cpus": "cpus",
@@ -96,7 +101,7 @@ FLAGS = {
 }
 OLD_SPELLINGS = {"--keep": "--outputs", "--output-files": "--outputs", "--state": "--checkpoint"}
 """Still understood, with a hint, until the next version."""
-_SWITCHES = frozenset({"no_files", "restartable", "force", "detach", "quiet"})
+_SWITCHES = frozenset({"no_files", "stdin", "no_stdin", "restartable", "force", "detach", "quiet"})
 _MANY = frozenset({"device", "any_device", "expect", "checkpoint", "site", "env", "after", "outputs_of", "outputs"})
 FORMATS = frozenset({"table", "wide", "json", "yaml", "name"})
 _NUMBERS = frozenset({"gpus", "nodes", "tasks", "retries", "priority"})

@@ -14,7 +14,7 @@ import threading
 from isthmus.cli.failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from isthmus.cli.naming import PatientClient
 from isthmus.client.handles import exit_code_of
-from isthmus.client.jobs import JobOptions, job_manifest
+from isthmus.client.jobs import JobOptions, job_manifest, with_stdin
 from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
 from isthmus.client.resuming import LogCursor, WatchCursor
@@ -23,6 +23,7 @@ from isthmus.errors import Forbidden, Invalid, NotFound
 
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
+from .stdin_reading import standard_input
 from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
@@ -90,14 +91,17 @@ def start(client: Client, options: RunOptions) -> JobHandle:
 
     notice = None if options.quiet else say
     try:
-        with sending(options.quiet) as progress:
+        with standard_input(options) as stdin, sending(options.quiet) as progress:
             if script is None or "#SBATCH" not in script:
-                return client.run(command, script=script, files=files, progress=progress, notice=notice, **said)
+                return client.run(
+                    command, script=script, files=files, stdin=stdin, progress=progress, notice=notice, **said
+                )
             from .batches import honour
 
-            job = honour(client, job_manifest(None, script, None, said), quiet=options.quiet)
-            sent = None if files is None else client.send_folder(files, progress=progress, notice=notice)
-            if sent and sent["count"]:
+            manifest = job_manifest(None, script, None, said)
+            job = with_stdin(honour(client, manifest, options.words[0], quiet=options.quiet), stdin)
+            sent = client.send_folder(files, stdin=stdin, progress=progress, notice=notice)
+            if sent["count"]:
                 job["spec"]["files"] = sent
             return client.submit(job)
     except Forbidden as error:
@@ -392,6 +396,10 @@ def bring(client: Client, job: JobHandle) -> str:
     """Bring back what was to be kept, and say how much that was."""
     try:
         paths = client.download(job.name, namespace=job.namespace)
+        if "logFiles" in (job.object.get("spec") or {}):
+            from .batches import gather
+
+            paths = gather(job.object, paths)
     except NotFound:
         paths = []
     if not paths:

@@ -50,7 +50,7 @@ def submit(
     form = format_of(output)
     with client_for(url, token, namespace) as client, needs_member(client, "submitting a job"):
         sent = client.send_folder(_whole(files), notice=say) if files else None
-        wanted = [honour(client, job) for job in _jobs(file, args or [], name, sent)]
+        wanted = [honour(client, job, "" if file == "-" else file) for job in _jobs(file, args or [], name, sent)]
         if deadline:
             from .running import deadline_of
 

@@ -21,7 +21,7 @@ from isthmus.errors import Invalid
 from .run_words import FLAGS, RunOptions
 
 _FIELDS = {flag.removeprefix("--"): field for flag, field in FLAGS.items() if flag.startswith("--")}
-_NOT_IN_FILES = frozenset({"url", "token", "output", "detach", "quiet", "force"})
+_NOT_IN_FILES = frozenset({"url", "token", "output", "detach", "quiet", "force", "stdin", "no_stdin"})
 _PLURALS = {"sites": "site", "devices": "device", "any-devices": "any_device"}
 _LISTS = frozenset({"device", "any_device", "expect", "checkpoint", "site", "after", "outputs_of", "outputs"})
 _NUMBERS = frozenset({"nodes", "tasks", "retries", "priority", "gpus"})

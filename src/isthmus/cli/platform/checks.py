@@ -36,6 +36,9 @@ _SLOW = (
 
 _PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 _ISOLATE = "apt install bubblewrap on that machine; the next job uses it"
+_SEPARATE = (
+    "jobs can take ports of that machine: apt install slirp4netns there, and set local.network of the site to Auto"
+)
 
 
 class Finding(NamedTuple):
@@ -51,7 +54,7 @@ def machine_checks(environment: Mapping[str, str]) -> list[Finding]:
     """What this machine has; it matters where `isthmus up` runs."""
     folder = local_instance(environment)
     disk = [disk_check(folder)] if folder.is_dir() else []
-    return [python_check(), sandbox_check(), cgroup_check(), *disk, postgres_check()]
+    return [python_check(), sandbox_check(), network_check(), cgroup_check(), *disk, postgres_check()]
 
 
 def python_check() -> Finding:
@@ -76,6 +79,17 @@ def sandbox_check() -> Finding:
         allow = "let users make namespaces: sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for bwrap"
         return Finding("sandbox", "warn", f"bubblewrap does not work here: {said}", allow)
     return Finding("sandbox", "ok", "jobs can be isolated with bubblewrap")
+
+
+def network_check() -> Finding:
+    """Whether this machine can give each job a network of its own."""
+    remedy = "apt install slirp4netns; without it jobs share this machine's network, and can take ports of it"
+    if shutil.which("slirp4netns", path=_PROGRAMS) is None:
+        return Finding("network", "warn", "slirp4netns is not installed", remedy)
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        allow = "load the module tun and let this user open it; until then jobs share this machine's network"
+        return Finding("network", "warn", "slirp4netns cannot open /dev/net/tun", allow)
+    return Finding("network", "ok", "jobs can have a network of their own with slirp4netns")
 
 
 def cgroup_check() -> Finding:
@@ -201,9 +215,14 @@ def isolation_checks(sites: Sequence[Mapping[str, Any]]) -> list[Finding]:
     found = []
     for site in sites:
         name = (site.get("metadata") or {}).get("name")
-        isolation = str(((site.get("status") or {}).get("features") or {}).get("isolation") or "")
+        features = (site.get("status") or {}).get("features") or {}
+        isolation, network = str(features.get("isolation") or ""), str(features.get("network") or "")
         if isolation.startswith("none"):
             found.append(Finding("isolation", "warn", f"jobs at site {name} are not isolated: {isolation}", _ISOLATE))
         elif isolation:
             found.append(Finding("isolation", "ok", f"jobs at site {name} run in a sandbox: {isolation}"))
+        if network.startswith("the machine's own"):
+            found.append(Finding("network", "warn", f"the network of jobs at site {name} is {network}", _SEPARATE))
+        elif network:
+            found.append(Finding("network", "ok", f"the network of jobs at site {name}: {network}"))
     return found

@@ -281,16 +281,18 @@ def _greet(instance: Instance, *, stop: str) -> None:
 
 
 def warn_without_sandbox() -> None:
-    """Say so where jobs on this machine are not isolated."""
-    from .checks import sandbox_check
+    """Say so where jobs on this machine are not isolated, or share its network."""
+    from .checks import network_check, sandbox_check
 
     if (check := sandbox_check()).result != "ok":
         say(f"jobs on this machine are not isolated: {check.message}. {check.remedy}", "33")
+    elif (check := network_check()).result != "ok":
+        say(f"jobs on this machine share its network: {check.message}. {check.remedy}", "33")
 
 
 def _console(instance: Instance) -> str:
     """A link that signs in, where this user may have one; else the address."""
-    from isthmus.client.kubeconfigs import Access
+    from isthmus.client.kubeconfigs import read_access
     from isthmus.client.sync import Client
 
     from .console import sign_in_link
@@ -298,13 +300,12 @@ def _console(instance: Instance) -> str:
     if instance.link:
         return instance.link
     try:
-        token = (instance.data / "admin.token").read_text().strip()
-        ca = instance.data / "tls" / "ca.pem"
-        authority = ca.read_bytes() if instance.url.startswith("https://") and ca.exists() else None
-        with Client.at(Access(instance.url, token, None, authority)) as client:
-            return sign_in_link(client)
-    except (OSError, IsthmusError):
-        return f"{instance.url}/console/"
+        if access := read_access(instance.data / "kubeconfig"):
+            with Client.at(access) as client:
+                return sign_in_link(client)
+    except IsthmusError:
+        pass
+    return f"{instance.url}/console/"
 
 
 def found_unasked(url: str) -> bool:

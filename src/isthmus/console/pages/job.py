@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
@@ -18,6 +19,8 @@ from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.errors import NotFound
 from isthmus.resources.jobs import ARRAY_LABEL
 from isthmus.resources.states import JobPhase
+
+from .streams import Forwarded
 
 _SHOWN_FILES = 500
 _SHOWN_EVENTS = 100
@@ -145,10 +148,39 @@ async def view(visit: Visit) -> Response:
     if kind and visit.query.get("raw"):
         return FileResponse(content, headers=_PICTURE_HEADERS, media_type=kind)
     data = b"" if kind else await asyncio.to_thread(_head, content)
+    return _show_file(visit, file, data, f"download/{quote(path)}", image=bool(kind))
+
+
+def _show_file(
+    visit: Visit, file: Mapping[str, Any], data: bytes, download: str, *, image: bool = False, running: bool = False
+) -> Response:
+    namespace, name = _named(visit)
     binary = b"\0" in data
     text = "" if binary else data[:PREVIEW_BYTES].decode(errors="replace")
-    values = {"job": name, "namespace": namespace, "file": file, "image": bool(kind), "binary": binary}
-    return render(visit, "file.html", **values, text=text, cut=len(data) > PREVIEW_BYTES)
+    values: dict[str, Any] = {"file": file, "image": image, "binary": binary, "running": running}
+    cut = len(data) > PREVIEW_BYTES
+    return render(visit, "file.html", job=name, namespace=namespace, text=text, cut=cut, download=download, **values)
+
+
+async def working(visit: Visit) -> Response:
+    """The files of a job while it runs, as they are now."""
+    namespace, name = _named(visit)
+    found = await visit.asker.get(in_tenant(namespace, "jobs", name, "files"))
+    files = found["files"][:_SHOWN_FILES]
+    complete = found["complete"] and len(found["files"]) <= _SHOWN_FILES
+    return render(visit, "working.html", job=name, namespace=namespace, files=files, complete=complete)
+
+
+async def working_file(visit: Visit) -> Response:
+    """One file of a running job: shown as text, or handed over."""
+    namespace, name = _named(visit)
+    path = visit.request.path_params["path"]
+    source = in_tenant(namespace, "jobs", name, "files", path)
+    if visit.query.get("download"):
+        return Forwarded(visit, source, b"")
+    data = await visit.asker.content(source, f"limitBytes={PREVIEW_BYTES + 1}")
+    file = {"path": path, "size": None}
+    return _show_file(visit, file, data, f"working/{quote(path)}?download=1", running=True)
 
 
 def _head(path: Any) -> bytes:
@@ -168,6 +200,8 @@ def _page(namespace: str, name: str) -> str:
 PAGES = (
     ("GET", "/jobs/{namespace}/{name}", job),
     ("GET", "/jobs/{namespace}/{name}/files/{path:path}", view),
+    ("GET", "/jobs/{namespace}/{name}/working", working),
+    ("GET", "/jobs/{namespace}/{name}/working/{path:path}", working_file),
     ("POST", "/jobs/{namespace}/{name}/again", again),
     ("POST", "/jobs/{namespace}/{name}/delete", delete),
     ("POST", "/jobs/{namespace}/{name}/{action}", change),

@@ -16,7 +16,19 @@ from typing import Any
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.locks import KeyedLocks
 from isthmus._kit.tasks import SupervisedTasks, Work
-from isthmus.engines.base import Capabilities, FileSink, FileSource, Inventory, LogReader, Observation, Run, Stream
+from isthmus.engines.base import (
+    Capabilities,
+    FilePart,
+    FileSink,
+    FileSource,
+    FolderListing,
+    Inventory,
+    LogReader,
+    Observation,
+    Run,
+    Stream,
+)
+from isthmus.engines.browsing import folder_gone
 from isthmus.engines.metering import Power
 from isthmus.engines.news import News
 from isthmus.errors import (
@@ -39,6 +51,7 @@ from . import inventories, parsing, pods, records, wrapping
 from .executing import execute
 from .logs import LogCopies
 from .parsing import Pod
+from .pod_folders import FolderOfPod
 from .pod_watching import PodWatcher
 from .reading import PodReader
 from .sampling import Sampler
@@ -426,6 +439,20 @@ class KubernetesEngine:
         """Part of what was written down of a run while it ran."""
         await self._find(run_id)
         return await self._sampler.read(run_id, offset, size)
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await (await self._folder(run_id)).list_files(most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await (await self._folder(run_id)).read_file(path, offset, size)
+
+    async def _folder(self, run_id: str) -> FolderOfPod:
+        known = await self._find(run_id)
+        if known.pod is None or known.gone or known.tidied:
+            raise folder_gone()
+        return FolderOfPod(self.client, f"{self._pods}/{known.pod.name}", known.pod)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

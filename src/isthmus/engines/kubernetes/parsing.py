@@ -195,6 +195,8 @@ def _why(seen: Pod, reported: Mapping[str, str], code: int | None, cancelled: bo
         return EndReason.START_FAILED, f"{_shown(reported['missing'])} was not found in the image, or is not executable"
     if (main.reason == "OOMKilled" or reported.get("oom", "0") != "0") and code != 0:
         return EndReason.OUT_OF_MEMORY, ""
+    if seen.reason == "Evicted" and "exceed" in seen.message and "limit" in seen.message:
+        return EndReason.DISK_LIMIT, f"the cluster ended it: {seen.message}"
     if seen.reason in ("Evicted", "Preempting", "Preempted") or seen.disrupted in EVICTED:
         return EndReason.PREEMPTED, f"the cluster evicted it: {seen.message or seen.disrupted or seen.reason}"
     if seen.reason in ("NodeLost", "NodeAffinity", "Shutdown", "Terminated", "NodeShutdown"):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from isthmus._kit.tasks import SupervisedTasks
-from isthmus.engines.base import Stream
+from isthmus.engines.base import FilePart, FolderListing, Stream
 from isthmus.errors import NotFound
 from isthmus.kubernetes.client import KubernetesClient
 from isthmus.metrics import count_task_failure
@@ -21,6 +21,7 @@ from isthmus.metrics import count_task_failure
 from . import parsing, pods
 from .logs import LogCopies, part_of
 from .parsing import Pod
+from .pod_folders import FolderOfPod
 from .sampling import Sampler
 from .settings import KubernetesSettings
 
@@ -81,6 +82,18 @@ class PodReader:
             return await asyncio.to_thread(part_of, leaders, offset, size)
         await self._look(run_id)
         return await self._sampler.read(run_id, offset, size)
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await (await self._folder(run_id)).list_files(most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await (await self._folder(run_id)).read_file(path, offset, size)
+
+    async def _folder(self, run_id: str) -> FolderOfPod:
+        seen = await self._look(run_id)
+        return FolderOfPod(self._client, f"{self._pods}/{seen.name}", seen)
 
     async def _copied(self, run_id: str, stream: Stream) -> bool:
         """Have a copy of a pod's log, as far as it has come; False if only the leader's copy is left."""

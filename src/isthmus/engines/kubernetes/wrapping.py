@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from isthmus.engines import batch_scripts
 from isthmus.engines.base import Run
 
 WORK = "/work"
 CONTROL = "/isthmus"
 GRACE_SECONDS = 10
 
-# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; the rest is the program.
+# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; $4: the file that it reads; $5: the
+# folder to start in; the rest is the program.
 MAIN = f"""\
 exec 2>/dev/null
-errors=$1 limit=$2 text=$3
-shift 3
+errors=$1 limit=$2 text=$3 input=$4 folder=$5
+shift 5
 [ -n "$text" ] && printf '%s' "$text" >{CONTROL}/script
 cd {WORK} || exit 127
 child= grace= up= rest=
@@ -35,14 +37,19 @@ end() {{
 }}
 trap end TERM
 for name in INT HUP QUIT USR1 USR2; do trap "kill -s $name \\$child 2>/dev/null" $name; done
-if ! command -v -- "$1" >/dev/null 2>&1; then
-  missing=$1
-  if [ "$errors" = separate ]; then echo "isthmus: $1: not found, or not executable" >>{CONTROL}/stderr
-  else echo "isthmus: $1: not found, or not executable"; fi
+why=
+case $input in /*) ;; *) input={WORK}/$input ;; esac
+if ! cd "$folder"; then why="the job's folder has no folder $folder to start in"
+elif ! command -v -- "$1" >/dev/null 2>&1; then missing=$1 why="$1: not found, or not executable"
+elif [ ! -r "$input" ]; then why="${{input#{WORK}/}}, which is to be its standard input, is not among its files"
+fi
+if [ -n "$why" ]; then
+  if [ "$errors" = separate ]; then echo "isthmus: $why" >>{CONTROL}/stderr
+  else echo "isthmus: $why"; fi
   code=127
 else
-  if [ "$errors" = separate ]; then "$@" </dev/null 2>>{CONTROL}/stderr &
-  else "$@" </dev/null 2>&1 &
+  if [ "$errors" = separate ]; then "$@" <"$input" 2>>{CONTROL}/stderr &
+  else "$@" <"$input" 2>&1 &
   fi
   child=$!
   if [ -n "$limit" ]; then
@@ -116,6 +123,21 @@ def find() -> list[str]:
     return ["/bin/sh", "-c", f"cd {WORK} && find . ! -type d -print0 2>/dev/null || :"]
 
 
+def look(most: int) -> list[str]:
+    """Describes so many entries of the working folder that are no folders: mode, size, time, name."""
+    script = f"cd {WORK} && find . ! -type d -exec stat -c '%f %s %Y %n' {{}} + 2>/dev/null | head -n {most}; :"
+    return ["/bin/sh", "-c", script]
+
+
+def read(path: str, offset: int, size: int) -> list[str]:
+    """Says size and number of a plain file that no link leads to, and then so many bytes of it."""
+    script = (
+        f'cd {WORK} && [ -f "$1" ] && [ "$(readlink -f -- "$1")" = "{WORK}/$1" ] && stat -c "%s %i" -- "$1" && '
+        f'tail -c +{offset + 1} -- "$1" | head -c {size}; :'
+    )
+    return ["/bin/sh", "-c", script, "sh", path]
+
+
 def pack(size: int) -> list[str]:
     """Takes so many bytes of names, each ended by a NUL, and packs them. What cannot be read is left out."""
     script = f"cd {WORK} && head -c {size} | xargs -0 -n 500 tar -cf - -- 2>/dev/null || :"
@@ -143,7 +165,7 @@ def words(run: Run) -> list[str]:
     return ["/bin/sh", script, *run.args]
 
 
-def environment(run: Run, devices: Mapping[str, int]) -> dict[str, str]:
+def environment(run: Run, devices: Mapping[str, int], node: str = "") -> dict[str, str]:
     """What the program finds beside what its image sets."""
     cpus = run.milli_cpus / 1000 / max(1, run.tasks)
     ours = {"HOME": WORK, "TMPDIR": "/tmp", "OMP_NUM_THREADS": str(max(1, math.ceil(cpus)))}  # noqa: S108
@@ -155,7 +177,8 @@ def environment(run: Run, devices: Mapping[str, int]) -> dict[str, str]:
         "ISTHMUS_TASKS": str(run.tasks),
     }
     platform |= {f"ISTHMUS_DEVICES_{_variable(name)}": str(count) for name, count in devices.items()}
-    return {**ours, **run.env, **platform}
+    batch = batch_scripts.variables(run, folder=WORK, user="", node=node)
+    return {**ours, **batch, **run.env, **platform}
 
 
 def _variable(name: str) -> str:

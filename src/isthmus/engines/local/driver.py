@@ -20,11 +20,14 @@ from dataclasses import replace
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
 from isthmus._kit.tasks import SupervisedTasks
+from isthmus.engines import batch_scripts
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -41,7 +44,7 @@ from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
-from .isolation import OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
+from .isolation import NONE, OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
 from .observing import free_work, is_over, look, look_and_settle, process_of, settle
@@ -51,6 +54,7 @@ from .run_following import RunFollower
 from .settings import LocalSettings
 from .staging import Contents, StagedFolder, clear_abandoned
 
+SHARED_NETWORK = "the machine's own, loopback included"
 # A name that is too long, or not for this file system: trying again would not help.
 _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 
@@ -58,7 +62,7 @@ _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 class LocalEngine:
     """Runs jobs as processes of this machine."""
 
-    capabilities = Capabilities(samples=True)
+    capabilities = Capabilities(samples=True, log_files=True)
 
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
@@ -75,7 +79,7 @@ class LocalEngine:
             settings.visible,
             superuser=self._superuser,
             programs=settings.programs,
-            network=settings.network != "None",
+            network=settings.network,
         )
         self.tasks = SupervisedTasks(failed=count_task_failure)
         self._reader = LocalReader(self._layout, self.tasks)
@@ -109,8 +113,9 @@ class LocalEngine:
             sandbox, why = self._sandboxes.find(again=again)
         if sandbox is None and self._settings.isolation == "Required":
             raise Misconfigured(f"Isolation is required, but {why}. Or set isolation to Preferred.")
-        if sandbox is None and self._settings.network == "None":
-            raise Misconfigured(f"Jobs shall have no network, which needs the sandbox, but {why or 'it is off'}.")
+        if sandbox is None and self._settings.network in ("None", "Private"):
+            wanted = "no network" if self._settings.network == "None" else "a network of their own"
+            raise Misconfigured(f"Jobs shall have {wanted}, which needs the sandbox, but {why or 'it is off'}.")
         if sandbox is None and self._superuser:
             if closed := closed_parent(self._layout.root):
                 raise Misconfigured(
@@ -171,7 +176,7 @@ class LocalEngine:
         return {
             "isolation": "bubblewrap" if sandbox else self._no_isolation(),
             "system-calls": "filtered (seccomp)" if sandbox and sandbox.filtered else "not filtered",
-            "network": "none" if self._settings.network == "None" else "the machine's own, loopback included",
+            "network": _network(sandbox),
             "accounts": accounts,
             "memory-limit": self._cgroups.describe("memory") or "rlimit, for each process",
             "cpu-limit": self._cgroups.describe("cpu") or "none",
@@ -257,7 +262,10 @@ class LocalEngine:
                 grant = self._grant(run)
                 identity = replace(identity, groups=grant.groups)
                 home, tmp = launching.homes(folder, sandbox)
-                env = launching.environment(run, identity, grant, path=self._settings.path, home=home, tmp=tmp)
+                node = socket.gethostname()
+                env = launching.environment(
+                    run, identity, grant, path=self._settings.path, home=home, tmp=tmp, node=node
+                )
                 memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
@@ -277,11 +285,17 @@ class LocalEngine:
                     limits_memory=self._cgroups.can("memory"),
                     max_log_bytes=self._settings.max_log_bytes,
                     max_file_bytes=self._settings.max_file_bytes,
+                    max_disk_bytes=self._settings.max_disk_bytes,
                     superuser=self._superuser,
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                 )
-                staging.finish(Contents(spec, launching.launcher(env), run.script))
+                logs = {
+                    stream: batch_scripts.file_name(pattern, run, user=identity.name, node=node)
+                    for stream, pattern in run.log_files.items()
+                }
+                launcher = launching.launcher(env, run.working_dir, run.stdin)
+                staging.finish(Contents(spec, launcher, run.script, logs, run.working_dir, run.append_logs))
 
     def _grant(self, run: Run) -> Grant:
         def holds(other: str) -> bool:
@@ -398,6 +412,14 @@ class LocalEngine:
         """Part of the journal; empty for a run that was never sampled."""
         return await self._reader.read_samples(run_id, offset, size)
 
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._reader.list_files(run_id, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._reader.read_file(run_id, path, offset, size)
+
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
         return await self._reader.log_size(run_id, stream)
@@ -414,6 +436,15 @@ class LocalEngine:
 
     def _folder(self, run_id: str) -> RunFolder | None:
         return self._layout.run(run_id) if valid_run_id(run_id) else None
+
+
+def _network(sandbox: Sandbox | None) -> str:
+    if sandbox is not None and sandbox.network == NONE:
+        return "none"
+    if sandbox is not None and sandbox.router is not None:
+        return "each job's own (slirp4netns)"
+    why = sandbox.shared_because if sandbox else "there is no sandbox"
+    return SHARED_NETWORK + (f": {why}" if why else "")
 
 
 def _machine_memory() -> int:

@@ -3,10 +3,11 @@
 As root, every job runs under its tenant's account, never as root. Otherwise everything runs under our own account.
 
 In the **sandbox** (bubblewrap) a job sees the system's programs and settings, read-only; its own folder at `/job`,
-its own `/tmp`, its own processes, the network unless the site has none, and only the devices it was given. What is
-not named is not there: homes, other runs, the platform's folders. As root, bubblewrap itself is run by root, so that
-it works where users may make no namespaces of their own and where the platform's folders are closed to them;
-`setpriv` then becomes the tenant before anything of the tenant is read: neither ever sees the job's environment.
+its own `/tmp`, its own processes, a network of its own (`networking.py`) or what else the site says, and only the
+devices it was given. What is not named is not there: homes, other runs, the platform's folders. As root, bubblewrap
+itself is run by root, so that it works where users may make no namespaces of their own and where the platform's
+folders are closed to them; `setpriv` then becomes the tenant before anything of the tenant is read: neither ever sees
+the job's environment.
 
 Without a sandbox, accounts and folder modes keep tenants apart (as root), or nothing does (otherwise): then only the
 administrator's own tenant runs jobs, unless the site's settings say otherwise. `SandboxProbe` looks before every job
@@ -20,6 +21,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +31,9 @@ from pathlib import Path
 from isthmus.engines.base import Account
 from isthmus.errors import EngineRefused
 
-from . import seccomp
+from . import keeper, networking, seccomp
 from .layout import RunFolder
+from .settings import Network
 from .supervising import FILTER_FD, OPTIONS_FD, in_memory
 
 JOB_HOME = "/job"
@@ -39,7 +42,10 @@ _SYSTEM = ("/usr", "/etc", "/opt", "/sys")
 _MAYBE_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NOBODY = 65534
 PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
-"""Where bubblewrap and setpriv are looked for."""
+"""Where bubblewrap, setpriv and slirp4netns are looked for."""
+_NAMES = ("bwrap", "setpriv", networking.PROGRAM)
+_RESOLV_CONF = Path("/etc/resolv.conf")
+HOST, NONE = "host", "none"
 # What lets users make namespaces, where bubblewrap is not run by root.
 _SWITCHES = (
     "/proc/sys/kernel/unprivileged_userns_clone",
@@ -102,8 +108,17 @@ class Sandbox:
     visible: tuple[Path, ...]
     filtered: bool = False
     """Whether jobs run under the filter of system calls."""
-    network: bool = True
-    """Whether jobs see the machine's network; without it, they have a loopback of their own and nothing else."""
+    network: str = NONE
+    """The slirp4netns that gives each job a network of its own; HOST: the machine's network; NONE: just a loopback."""
+    shared_because: str = ""
+    """Why jobs share the machine's network where they should not."""
+    resolver: tuple[Path, Path] | None = None
+    """A resolv.conf for jobs with a network of their own, and the file that it takes the place of."""
+
+    @property
+    def router(self) -> str | None:
+        """What the supervisor starts so that the job has a network of its own."""
+        return self.network if self.network not in (HOST, NONE) else None
 
     def options(self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD) -> list[str]:
         """What bubblewrap is given, by a descriptor: the job could read it from bubblewrap's command line."""
@@ -119,8 +134,10 @@ class Sandbox:
             options += ["--tmpfs", str(place)]
         for device in devices:
             options += ["--dev-bind", device, device]
-        if not self.network:
+        if self.network == NONE:
             options.append("--unshare-net")
+        if self.resolver is not None:
+            options += ["--ro-bind", *map(str, self.resolver)]
         if self.filtered:
             options += ["--seccomp", str(filter_fd)]
         if self.setpriv is not None:
@@ -171,9 +188,47 @@ class Sandbox:
 
 
 def find_sandbox(
-    root: Path, visible: Sequence[Path], *, superuser: bool, programs: str = PROGRAMS, network: bool = True
+    root: Path, visible: Sequence[Path], *, superuser: bool, programs: str = PROGRAMS, network: Network = "Auto"
 ) -> tuple[Sandbox | None, str]:
     """The sandbox, tried out; or None and the reason why there is none."""
+    sandbox, why = _find_without_network(root, visible, superuser=superuser, programs=programs)
+    if sandbox is None or network == "None":
+        return sandbox, why
+    if network == "Host":
+        return replace(sandbox, network=HOST), ""
+    private, why = _find_network(sandbox, root, programs)
+    if private is None and network == "Private":
+        return None, f"jobs cannot have a network of their own: {why}"
+    return private or replace(sandbox, network=HOST, shared_because=why), ""
+
+
+def _find_network(sandbox: Sandbox, root: Path, programs: str) -> tuple[Sandbox | None, str]:
+    """The sandbox with a network of its own for each job, tried out; or None and the reason."""
+    router = shutil.which(networking.PROGRAM, path=programs)
+    if router is None:
+        return None, f"{networking.PROGRAM} is not installed (Debian, Ubuntu: apt install {networking.PROGRAM})"
+    private = replace(sandbox, network=router, resolver=_resolver(root))
+    why = _try_out(private, root)
+    return (None, f"{networking.PROGRAM} does not work here: {why}") if why else (private, "")
+
+
+def _resolver(root: Path) -> tuple[Path, Path] | None:
+    """What jobs find as resolv.conf, where the machine's names a resolver on the loopback that they do not see."""
+    try:
+        lines = networking.resolver_lines(_RESOLV_CONF.read_text(errors="replace"))
+    except OSError:
+        return None
+    if lines is None:
+        return None
+    ours = root / "resolv.conf"
+    ours.write_text(lines)
+    ours.chmod(0o644)
+    return ours, _RESOLV_CONF.resolve()
+
+
+def _find_without_network(
+    root: Path, visible: Sequence[Path], *, superuser: bool, programs: str
+) -> tuple[Sandbox | None, str]:
     bwrap = shutil.which("bwrap", path=programs)
     if bwrap is None:
         return None, "bubblewrap is not installed (Debian, Ubuntu: apt install bubblewrap)"
@@ -183,7 +238,7 @@ def find_sandbox(
     if setpriv is not None:
         setpriv = os.path.realpath(setpriv)  # it is run inside, where a link may lead to nowhere
     filtered = bool(seccomp.program())
-    sandbox = Sandbox(bwrap, setpriv, _hidden(root, visible), tuple(visible), filtered, network)
+    sandbox = Sandbox(bwrap, setpriv, _hidden(root, visible), tuple(visible), filtered)
     why = _try_out(sandbox, root)
     if why and sandbox.filtered:  # a kernel that knows no filters
         sandbox = replace(sandbox, filtered=False)
@@ -199,6 +254,8 @@ def _try_out(sandbox: Sandbox, root: Path) -> str:
     filter_fd = in_memory("filter", seccomp.program())
     command = [sandbox.bwrap, *sandbox.options(folder, (), filter_fd), "--"]
     command += sandbox.command(AccountIdentity(_NOBODY, _NOBODY, "nobody"))[4:]
+    if sandbox.router is not None:
+        command = [sys.executable, "-I", "-S", keeper.__file__, keeper.TRY_NETWORK, sandbox.router, *command]
     try:
         done = subprocess.run(
             [*command, "/bin/sh", "-c", "exit 7"],
@@ -222,7 +279,13 @@ class SandboxProbe:
     """The sandbox as it is now. Tried out once, and again when one of its programs, or what permits it, has changed."""
 
     def __init__(
-        self, root: Path, visible: Sequence[Path], *, superuser: bool, programs: str = PROGRAMS, network: bool = True
+        self,
+        root: Path,
+        visible: Sequence[Path],
+        *,
+        superuser: bool,
+        programs: str = PROGRAMS,
+        network: Network = "Auto",
     ) -> None:
         self._superuser, self._programs = superuser, programs
         self._find = partial(
@@ -246,7 +309,8 @@ class SandboxProbe:
         """The sandbox, or None and the reason. Blocks while it is tried out; `again` repeats a trial that failed."""
         with self._lock:
             seen = _fingerprint(self._programs, superuser=self._superuser)
-            if seen != self._seen or (again and self._found[0] is None):
+            found = self._found[0]
+            if seen != self._seen or (again and (found is None or found.shared_because)):
                 self._found = self._find()
                 self._seen = seen
             return self._found
@@ -254,7 +318,7 @@ class SandboxProbe:
 
 def _fingerprint(programs: str, *, superuser: bool) -> object:
     """Which programs there are, and what permits them; cheap enough to be asked before every job."""
-    names = [f"{folder}/{name}" for folder in programs.split(":") for name in ("bwrap", "setpriv")]
+    names = [f"{folder}/{name}" for folder in programs.split(":") for name in _NAMES] + [str(_RESOLV_CONF)]
     files = []
     for name in names:
         with contextlib.suppress(OSError):

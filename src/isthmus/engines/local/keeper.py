@@ -21,6 +21,8 @@ import types
 from pathlib import Path
 
 IDLE_SECONDS = 600.0
+TRY_NETWORK = "--try-network"
+"""Started with this word and a path of slirp4netns, it runs the command that follows and leaves."""
 _LOOK_SECONDS = 5.0
 
 
@@ -124,6 +126,19 @@ def start(run_id: str, connection: socket.socket, listener: socket.socket, lock:
         os._exit(code)
 
 
+def try_network(program: str, command: list[str]) -> int:
+    """Run a command in a network of its own, as a job would be, in a process that has one thread."""
+    from isthmus.engines.local.networking import try_out
+
+    try:
+        return try_out(program, command)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
 if __name__ == "__main__":
     load_alone()
+    if sys.argv[1] == TRY_NETWORK:
+        sys.exit(try_network(sys.argv[2], sys.argv[3:]))
     main(sys.argv[1], sys.argv[2])

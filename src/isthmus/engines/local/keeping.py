@@ -22,6 +22,10 @@ _CODE = (
     _HERE / "cgroups.py",
     _HERE / "usage.py",
     _HERE / "meter_process.py",
+    _HERE / "networking.py",
+    _HERE / "log_limits.py",
+    _HERE / "disk_limits.py",
+    _HERE / "seccomp.py",
     _HERE.parent / "sampling.py",
     _HERE.parent / "metering.py",
 )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus._kit.quantities import format_bytes
-from isthmus.engines import meters
+from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
 
@@ -43,7 +43,9 @@ def check_words(run: Run) -> None:
         raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
 
 
-def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
+def environment(
+    run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str, node: str
+) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
 
     `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
@@ -67,11 +69,15 @@ def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str,
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
-    return {**ours, **grant.env, **run.env, **platform}
+    batch = batch_scripts.variables(run, folder=home, user=identity.name, node=node)
+    return {**ours, **batch, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str]) -> str:
-    """The shell lines that set the environment and become the program given as arguments."""
+def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None) -> str:
+    """The shell lines that set the environment and become the program given as arguments, in the folder to start in.
+
+    What the program reads is opened here, with no more rights than the job has.
+    """
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
@@ -80,6 +86,8 @@ def launcher(env: Mapping[str, str]) -> str:
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
         *plain,
+        *([_read_from(stdin)] if stdin else []),
+        *([_start_in(start)] if start else []),
         'if ! command -v -- "$1" >/dev/null 2>&1; then',
         f"  printf missing >&{REPORT_FD}",
         '  echo "isthmus: $1: not found, or not executable" >&2',
@@ -88,6 +96,19 @@ def launcher(env: Mapping[str, str]) -> str:
         f'exec {through}"$@" {REPORT_FD}>&-',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _read_from(file: str) -> str:
+    path = shlex.quote(file)
+    missing = f'echo "isthmus: "{path}", which is to be its standard input, is not among its files" >&2'
+    return f"[ -r {path} ] || {{ {missing}; exit 127; }}; exec <{path}"
+
+
+def _start_in(folder: str) -> str:
+    path = shlex.quote(folder)
+    return (
+        f"""cd -- {path} || {{ echo "isthmus: the job's folder has no folder "{path}" to start in" >&2; exit 127; }}"""
+    )
 
 
 def program(run: Run, script: str) -> list[str]:
@@ -112,6 +133,7 @@ def make_spec(
     limits_memory: bool,
     max_log_bytes: int,
     max_file_bytes: int,
+    max_disk_bytes: int,
     superuser: bool,
     powercap: str,
     path: str,
@@ -125,6 +147,7 @@ def make_spec(
         "run": run.id,
         "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
         "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "network": sandbox.router if sandbox else None,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,
@@ -141,6 +164,7 @@ def make_spec(
             **({"RLIMIT_FSIZE": max_file_bytes} if max_file_bytes else {}),
         },
         "max_log_bytes": min(max_log_bytes, run.log_bytes or max_log_bytes),
+        "max_disk_bytes": min(filter(None, (max_disk_bytes, run.disk_bytes)), default=0),
         "memory_limit": _memory_limit(run, memory_bytes),
         "devices": {name: list(units) for name, units in grant.units.items()},
         "power": {name: list(watts) for name, watts in grant.power.items()},

@@ -12,6 +12,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -20,6 +22,13 @@ def prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl {option}: {os.strerror(number)}")
+
+
+def unshare(namespaces: int) -> None:
+    """Give this process, which must have one thread, namespaces of its own."""
+    if _libc.unshare(namespaces) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"unshare {namespaces:#x}: {os.strerror(number)}")
 
 
 def boot_id() -> str:
@@ -71,6 +80,14 @@ def parents() -> dict[int, int]:
         if (fields := _stat(pid)) is not None:
             found[pid] = int(fields[1])
     return found
+
+
+def children(pid: int) -> set[int]:
+    """The children of a process; with one thread, and a kernel that says, without looking at all processes."""
+    try:
+        return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()}
+    except FileNotFoundError:
+        return {child for child, parent in parents().items() if parent == pid}
 
 
 def descendants(ancestor: int, family: dict[int, int]) -> set[int]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from isthmus._kit.tasks import SupervisedTasks
-from isthmus.engines.base import Stream
+from isthmus.engines.base import FilePart, FolderListing, Stream
+from isthmus.engines.browsing import list_folder, read_part
 from isthmus.errors import NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 
-from .layout import Layout, RunFolder, valid_run_id
+from .layout import Layout, RunFolder, read_record, valid_run_id
 from .logs import LogWatcher, read_at, size_of
+
+T = TypeVar("T")
 
 
 class LocalReader:
@@ -58,6 +63,22 @@ class LocalReader:
         folder = self.folder(run_id)
         if not folder.ended.exists():
             await self._logs.wait(folder.log(stream), offset, timeout)
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._look(run_id, list_folder, self.folder(run_id).work, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        folder = self.folder(run_id)
+        owner = (await asyncio.to_thread(read_record, folder.spec) or {}).get("owner", -1)
+        return await self._look(run_id, read_part, folder.work, path, owner, offset, size)
+
+    async def _look(self, run_id: str, look: Callable[..., T], *args: object) -> T:
+        try:
+            return await asyncio.to_thread(look, *args)
+        except OSError as error:
+            raise SiteUnavailable(f"The working folder of run {run_id} cannot be read: {error}.") from error
 
     def wake(self, run_id: str) -> None:
         """The run may have ended: nobody need wait any longer."""

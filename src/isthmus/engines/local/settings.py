@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 Isolation = Literal["Required", "Preferred", "BestEffort", "None"]
-Network = Literal["Host", "None"]
+Network = Literal["Auto", "Private", "Host", "None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,10 @@ class LocalSettings:
     isolation: Isolation = "Preferred"
     """Whether jobs run in a sandbox. Preferred: where the machine can; where it cannot, only jobs of the tenant
     `default` run. BestEffort: jobs of all tenants run without a sandbox too. The inventory says what holds."""
-    network: Network = "Host"
-    """What jobs see of the network. Host: the machine's, its loopback too. None: a loopback of their own, which needs
-    the sandbox. Default Host: jobs download data and report results."""
+    network: Network = "Auto"
+    """What jobs see of the network. Private: one of their own, from which they reach others and nobody reaches them;
+    it needs the sandbox and slirp4netns. Host: the machine's, its loopback too. None: a loopback of their own, which
+    needs the sandbox. Default Auto: Private where the machine can, else Host: jobs download data and report results."""
     devices: tuple[DeclaredDevices, ...] = ()
     """Devices declared by the site. Default none: device files are looked for by the patterns of each class."""
     visible: tuple[Path, ...] = ()
@@ -44,7 +45,7 @@ class LocalSettings:
     path: str = "/usr/local/bin:/usr/bin:/bin"
     """PATH of jobs. Default: the system's programs, whatever the control plane itself was started with."""
     programs: str = "/usr/local/bin:/usr/bin:/bin"
-    """Where bubblewrap and setpriv are looked for. Default: the system's programs; tests give a folder of their own."""
+    """Where bubblewrap, setpriv and slirp4netns are looked for. Default: the system's; tests give their own."""
     max_processes: int = 4096
     """Processes and threads of one job, where cgroups can limit them. Default 4096: stops a fork bomb, not a job."""
     max_log_bytes: int = 2**30
@@ -52,6 +53,9 @@ class LocalSettings:
     space that is free when the run begins."""
     max_file_bytes: int = 0
     """Bytes of each file that a job writes, wherever it lies. Default 0: as many as the disk has."""
+    max_disk_bytes: int = 0
+    """Bytes that the working folder and /tmp of a run take on the disk; it is measured, and a run that takes more is
+    ended. Default 0: as many as the tenant's storage quota. Never more than nine tenths of the free space."""
     max_output_bytes: int = 50 * 2**30
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
     rescan_seconds: float = 5.0

@@ -19,21 +19,24 @@ import resource
 import select
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.local import cgroups, seccomp
+from isthmus.engines.local.disk_limits import DiskLimit
 from isthmus.engines.local.layout import RunFolder, read_record, write_record
 from isthmus.engines.local.log_limits import LogLimit
 from isthmus.engines.local.meter_process import MeterProcess
+from isthmus.engines.local.networking import NetworkProcess, leave
 from isthmus.engines.local.processes import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
     arrange,
     boot_id,
+    children,
     descendants,
     parents,
     prctl,
@@ -47,6 +50,8 @@ from isthmus.engines.sampling import append, line, pause
 METER_SECONDS = 30.0
 _LOOK_SECONDS = 3600.0
 _RIVAL_SECONDS = 20.0
+_DISK_GRACE = 1.0
+"""Seconds in which a run that takes too much disk may tidy up; it could write on meanwhile."""
 REPORT_FD = 3
 GO_FD = 4
 OPTIONS_FD = 5
@@ -123,11 +128,15 @@ class Supervisor:
         self._began = (time.time(), time.monotonic())
         self._machine_began = machine_cpu_seconds() if self._meter.present or spec.get("metering") else 0.0
         self._beside: MeterProcess | None = None
+        self._network: NetworkProcess | None = None
         self._usage_meter: UsageMeter | None = None  # made when the first sample is due: most runs are short
         self._sample_at = self._began[1] + pause(0)
         logs = [folder.log(stream) for stream in ("stdout", "stderr")]
         self._logs = LogLimit(logs, spec.get("max_log_bytes", DEFAULT_LOG_BYTES))
         self._log_at = self._began[1] + self._logs.pause(0)
+        folders = (folder.work, folder.tmp)
+        self._disk = DiskLimit(folders, spec.get("max_disk_bytes", 0), self._members)
+        self._disk_at = self._began[1] + self._disk.first()
 
     def begin(self) -> None:
         """Write that the run is started; raises OSError, and then nothing was."""
@@ -137,10 +146,13 @@ class Supervisor:
             reach("supervisor:limited")
             self._fork()
             reach("supervisor:forked")
+            if self._network is not None:
+                self._network.wait()
             pid = os.getpid()
             record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0]}
             write_record(self._folder.started, record)
         except OSError:
+            self._network = None  # it is ended like everything else
             self._end_tree()
             cgroups.remove(self._group)
             raise
@@ -177,19 +189,25 @@ class Supervisor:
             program=self._spec["program"],
             memory_limit=self._spec.get("memory_limit", "its limit"),
         )
-        self._end(verdict)
+        self._end(replace(verdict, message=self._disk.over) if self._wanted == "DiskLimit" else verdict)
 
     def _fork(self) -> None:
         self._report, report = os.pipe()
         go, self._go = os.pipe()
+        router = self._spec.get("network")
+        made, leaving = os.pipe() if router else (-1, -1)
         supervisor = os.getpid()
         self._child = os.fork()
         if self._child:
             os.close(report)
             os.close(go)
+            if router:
+                os.close(leaving)
+                self._network = NetworkProcess(router, self._child, made, self._group)
+                os.close(made)
             return
         try:
-            become_job(self._spec, self._folder, self._group, supervisor, report, go)
+            become_job(self._spec, self._folder, self._group, supervisor, report, go, leaving)
         except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
             os.write(report, f"The job could not be started: {error}".encode()[:MESSAGE_LIMIT])
         finally:
@@ -215,8 +233,12 @@ class Supervisor:
             if now >= self._log_at:
                 self._logs.hold()
                 self._log_at = now + self._logs.pause(now - self._began[1])
+            if now >= self._disk_at and not self._wanted:
+                self._disk_at = now + self._disk.look(now - self._began[1])
+                if self._disk.over:
+                    self._terminate("DiskLimit", _DISK_GRACE)
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
-            times += [self._sample_at, self._log_at]
+            times += [self._sample_at, self._log_at, *(() if self._wanted else (self._disk_at,))]
             times.append(now + (METER_SECONDS if self._meter.present else _LOOK_SECONDS))
             poll.poll(max(0.0, min(times) - now) * 1000 + 1)
             self._heed()
@@ -269,6 +291,8 @@ class Supervisor:
                 self._status = status
             elif self._beside is not None and pid == self._beside.pid:
                 self._beside.pid = 0
+            elif self._network is not None and pid == self._network.pid:
+                self._network.pid = 0
 
     def _terminate(self, why: str, grace: float) -> None:
         self._wanted = why
@@ -283,10 +307,15 @@ class Supervisor:
             send(tree - keep if self._spec["sandboxed"] else tree, signal.SIGTERM)
 
     def _tree(self, family: dict[int, int]) -> set[int]:
-        """The job. What reads meters beside it is none of it, as long as the job runs."""
+        """The job. What reads meters beside it is none of it, as long as the job runs, nor is what carries its network:
+        a job that is asked to end may still have something to send."""
         beside = self._beside.pid if self._beside is not None and self._status is None else 0
         others = {beside} | descendants(beside, family) if beside else set()
-        return (descendants(os.getpid(), family) - others) | cgroups.members(self._group)
+        return ((descendants(os.getpid(), family) - others) | cgroups.members(self._group)) - self._carriers
+
+    def _members(self) -> set[int]:
+        """Processes of the job, as cheaply as they can be found."""
+        return cgroups.members(self._group) or self._tree(parents())
 
     def _kill_all(self) -> None:
         cgroups.kill(self._group)
@@ -295,10 +324,21 @@ class Supervisor:
     def _end_tree(self) -> None:
         """What the program left running ends with it."""
         pause = 0.0005
-        while self._reap() or cgroups.members(self._group):
+        while self._left():
             self._kill_all()
             time.sleep(pause)
             pause = min(0.1, pause * 2)
+
+    def _left(self) -> bool:
+        """Whether anything of the job is. Its network is taken away later: the kernel takes tens of milliseconds."""
+        more = self._reap()
+        if more and self._carriers:
+            more = children(os.getpid()) != self._carriers
+        return more or bool(cgroups.members(self._group) - self._carriers)
+
+    @property
+    def _carriers(self) -> set[int]:
+        return {self._network.pid} if self._network is not None and self._network.pid else set()
 
     def _end(self, verdict: RunVerdict) -> None:
         elapsed = time.monotonic() - self._began[1]
@@ -317,7 +357,10 @@ class Supervisor:
         }
         write_record(self._folder.ended, record)
         reach("supervisor:ended")
-        cgroups.remove(self._group)
+        if self._carriers and self._network is not None:
+            self._network.leave_behind(self._lock, lambda: cgroups.remove(self._group))
+        else:
+            cgroups.remove(self._group)
 
     def _usage(self, elapsed: float) -> dict[str, Any]:
         rusage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -336,9 +379,15 @@ class Supervisor:
 
 
 def become_job(
-    spec: dict[str, Any], folder: RunFolder, group: cgroups.Group, supervisor: int, report: int, go: int
+    spec: dict[str, Any],
+    folder: RunFolder,
+    group: cgroups.Group,
+    supervisor: int,
+    report: int,
+    go: int,
+    leaving: int = -1,
 ) -> None:
-    """Turn this process into the job; does not return."""
+    """Turn this process into the job; does not return. `leaving`: where it says that it has left our network."""
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
@@ -347,6 +396,8 @@ def become_job(
     for number in (*_WAKING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     cgroups.enter(group)
+    if leaving >= 0:
+        leave(leaving)
     Path("/proc/self/oom_score_adj").write_text("500")  # when memory is short, jobs go before the platform
     for name, value in spec["rlimits"].items():
         number = getattr(resource, name)

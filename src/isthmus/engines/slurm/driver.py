@@ -19,8 +19,10 @@ from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
+    FilePart,
     FileSink,
     FileSource,
+    FolderListing,
     Inventory,
     LogReader,
     Observation,
@@ -43,7 +45,7 @@ from isthmus.engines.slurm.observing.settling import KnownRun, RunSettler
 from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobWatcher
 from isthmus.engines.slurm.transports.base import Budget, SlurmTransport
 from isthmus.engines.slurm.transports.routing import BestWays
-from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
+from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
@@ -62,8 +64,9 @@ class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
     capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
-    )
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
+        numbers=True, options=SlurmOptions,
+    )  # fmt: skip
 
     def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
         self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
@@ -128,6 +131,8 @@ class SlurmEngine:
 
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """Nodes, partitions and queues; the classes are remembered for later runs."""
+        if not await self._files.ours():
+            raise Superseded("Another control plane has opened the site's folder since; it is opened anew.")
         self._gres = {c.name: c.spec.slurm.gres for c in classes if c.spec.slurm is not None}
         self._classes = {c.name: c for c in classes}
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
@@ -227,6 +232,9 @@ class SlurmEngine:
         measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
+            run.working_dir,
+            scripts.log_files(run, user),
+            run.append_logs,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
@@ -557,6 +565,14 @@ class SlurmEngine:
         """Part of the journal that the batch script's sampler writes."""
         journal = LogFile(run_id, (await self._known(run_id)).user, "samples")
         return await self._files.read(journal, offset, size) or b""
+
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._files.list_work(run_id, (await self._known(run_id)).user, most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._files.read_work(run_id, (await self._known(run_id)).user, path, offset, size)
 
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""

@@ -20,7 +20,8 @@ def make_engine(settings: SlurmSettings) -> SlurmEngine:
     """An engine, not yet opened; raises Misconfigured."""
     budget = Budget(settings.calls_per_second, settings.burst)
     ssh = SshConnections(settings.ssh, settings.command_seconds) if settings.ssh else None
-    files: RunFiles = RemoteFiles(settings.folder, ssh) if ssh else SharedFiles(settings.folder)
+    folder, owner = settings.folder, settings.owner
+    files: RunFiles = RemoteFiles(folder, ssh, owner) if ssh else SharedFiles(folder, owner)
     return SlurmEngine(settings, _transport(settings, ssh, budget), files, budget)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus._kit.tasks import SupervisedTasks
-from isthmus.engines.base import Stream
+from isthmus.engines.base import FilePart, FolderListing, Stream
 from isthmus.engines.slurm.batch import submissions
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import LogFile, RunFiles
@@ -42,6 +42,14 @@ class SlurmReader:
         """Part of the journal that the batch script's sampler writes."""
         return await self._files.read(await self._file(run_id, "samples"), offset, size) or b""
 
+    async def list_files(self, run_id: str, most: int) -> FolderListing:
+        """What is in the folder of the job."""
+        return await self._files.list_work(run_id, await self._user(run_id), most)
+
+    async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a file of the job."""
+        return await self._files.read_work(run_id, await self._user(run_id), path, offset, size)
+
     async def log_size(self, run_id: str, stream: Stream) -> int:
         """How long a log is now."""
         return await self._logs.size(await self._file(run_id, stream.value))
@@ -51,6 +59,9 @@ class SlurmReader:
         await self._logs.wait(await self._file(run_id, stream.value), offset, timeout)
 
     async def _file(self, run_id: str, name: str) -> LogFile:
+        return LogFile(run_id, await self._user(run_id), name)
+
+    async def _user(self, run_id: str) -> str:
         if (user := self._users.get(run_id)) is None:
             content = await self._files.read_record(run_id) if submissions.RUN_ID.fullmatch(run_id) else None
             user = records.load(run_id, content).user if content is not None else ""
@@ -59,4 +70,4 @@ class SlurmReader:
             if len(self._users) >= MOST_USERS:
                 self._users.clear()
             self._users[run_id] = user
-        return LogFile(run_id, user, name)
+        return user

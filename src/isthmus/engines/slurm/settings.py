@@ -82,6 +82,8 @@ class SlurmSettings:
 
     folder: str
     """On a file system that all nodes see: records, runs and their logs."""
+    owner: str = "site"
+    """Whose the folder is, the uid of the site: of those who open it for one owner, only the last can begin runs."""
     accounts: tuple[Mapped, ...] = ()
     """Who runs under which account. Default none: nobody may."""
     transport: Transport = "Command"

@@ -47,7 +47,7 @@ from .dependencies import Other, circle, outlook
 from .engine_queues import EngineQueues, keep_held, reporting_waits
 from .inputs import Inputs
 from .job_index import JobIndex
-from .log_files import keep_logs
+from .log_files import keep_logs, log_patterns
 from .reporting import reported_values
 from .runs import run_of
 
@@ -376,9 +376,11 @@ class JobReconciler:
     async def _collect(self, job: Job, engine: Engine, patterns: Sequence[str]) -> Outputs:
         sink = TreeSink(self._blobs, job.namespace)
         try:
+            if engine.capabilities.log_files:
+                patterns = [*patterns, *log_patterns(job, numbers=engine.capabilities.numbers)]
             skipped = await engine.collect(job.run_id, patterns, sink) if patterns else []
-            reader = self._engines.reader(job.status.site or "")
-            skipped += await keep_logs(reader, job.run_id, job, sink)
+            if not engine.capabilities.log_files:
+                skipped += await keep_logs(self._engines.reader(job.status.site or ""), job.run_id, job, sink)
             digest, count, size = await sink.finish()
             skipped += sink.left_out
         except (NotFound, Invalid, EngineRefused) as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from isthmus.engines.base import Account, After, ArrayPart, Run
+from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
+from isthmus.engines.batch_scripts import number_of
 from isthmus.resources.arrays import expand_indices
-from isthmus.resources.jobs import INDEX_LABEL, Array, Job, Streams
+from isthmus.resources.jobs import INDEX_LABEL, Array, Job, JobSpec, Streams
 from isthmus.resources.tenants import Tenant
 
 expanded = lru_cache(maxsize=8)(expand_indices)
@@ -34,11 +35,16 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         args=tuple(spec.args),
         image=spec.image,
         env=env,
+        stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
+        working_dir=spec.working_dir or "",
+        log_files=log_files_of(spec),
+        append_logs=spec.log_files is not None and spec.log_files.append,
         milli_cpus=resources.milli_cpus,
         memory_bytes=resources.memory_bytes,
         memory_share=_memory_share(resources.milli_cpus, tenant),
         log_bytes=tenant.spec.quota.log_bytes if tenant else 0,
+        disk_bytes=(tenant.spec.quota.storage_bytes or 0) if tenant else 0,
         time_limit=resources.seconds,
         nodes=resources.nodes,
         tasks=resources.tasks,
@@ -55,8 +61,20 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
 def _part(job: Job, index: int, array: Array) -> ArrayPart:
     indices = expanded(array.indices)
     step = indices[1] - indices[0] if len(indices) > 1 else 1
-    name = next((owner.name for owner in job.metadata.owner_references or ()), job.name)
-    return ArrayPart(name, index, len(indices), indices[0], indices[-1], step)
+    return ArrayPart(array_number(job), index, len(indices), indices[0], indices[-1], step)
+
+
+def array_number(job: Job) -> int:
+    """The number of the array that a job is an element of."""
+    return number_of(next((owner.uid for owner in job.metadata.owner_references or ()), job.uid))
+
+
+def log_files_of(spec: JobSpec) -> dict[Stream, str]:
+    """Only of streams that there are: with both in one, there is one."""
+    wanted = spec.log_files
+    found = {Stream.STDOUT: wanted.stdout, Stream.STDERR: wanted.stderr} if wanted else {}
+    separate = spec.streams is Streams.SEPARATE
+    return {stream: name for stream, name in found.items() if name and (separate or stream is Stream.STDOUT)}
 
 
 def _memory_share(milli_cpus: int, tenant: Tenant | None) -> int:

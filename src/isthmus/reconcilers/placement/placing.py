@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -36,12 +35,11 @@ from isthmus.resources.tenants import Tenant, TenantSpec
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
-from isthmus.scheduling.placement import Assignment, Budgets, Plan, SiteView, Verdict, plan
-from isthmus.scheduling.planning.ways import Tariff
+from isthmus.scheduling.placement import Assignment, Plan, SiteView, Verdict
 from isthmus.store.base import Record, Store
 
-from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news
-from .surveying import Ground, Surveyor, site_view, tariff_of
+from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news, place
+from .surveying import Ground, Surveyor, site_view
 
 if TYPE_CHECKING:
     from isthmus.reconcilers.shared import Shared
@@ -114,15 +112,10 @@ class Placer:
         if self._decided is NOTHING and not self._planner.is_needed and not self._index.ledger.waiting:
             JOBS_WAITING.set(0)
             return Plan()
-        views, tenants = self._site_views(), self._tenant_specs()
-        budgets = Budgets(self._index.ledger, tenants)
-        decided = self._decided = await self._planner.decide(Ground(views, self._tariffs(), tenants), budgets)
-        for uid in decided.stops:
+        ground = Ground(self._site_views(), self._tenant_specs())
+        made, self._decided, spent = await place(self._index, self._planner, ground)
+        for uid in self._decided.stops:
             await self._stop(uid)
-        began = time.monotonic()
-        made = plan(self._index.ledger, views, tenants, held=decided.held, budgets=budgets)
-        made.assignments.extend(Assignment(uid, start.site) for uid, start in decided.starts.items())
-        spent = time.monotonic() - began
         PLACEMENT_SECONDS.observe(spent)
         if spent > CHEAP:  # thousands of jobs that all differ: leave the others as much time as was taken from them
             self._pause = min(spent, 1.0)
@@ -221,18 +214,12 @@ class Placer:
 
     def _site_views(self) -> list[SiteView]:
         sites = sorted((self._typed.of(Site, record) for record in self._sites.all()), key=lambda site: site.name)
-        return [self._view(site) for site in sites]
-
-    def _view(self, site: Site) -> SiteView:
-        engine = self._engines.find(site.name)
-        return site_view(site, engine.capabilities if engine else None, connected=engine is not None)
-
-    def _tariffs(self) -> dict[str, Tariff]:
-        """Prices, looked up only for jobs whose deadlines make them matter."""
-        if not self._planner.is_needed:
-            return {}
         classes = {record.key.name: self._typed.of(DeviceClass, record) for record in self._classes.all()}
-        return {record.key.name: tariff_of(self._typed.of(Site, record), classes) for record in self._sites.all()}
+        return [self._view(site, classes) for site in sites]
+
+    def _view(self, site: Site, classes: Mapping[str, DeviceClass]) -> SiteView:
+        engine = self._engines.find(site.name)
+        return site_view(site, engine.capabilities if engine else None, classes, connected=engine is not None)
 
     def _tenant_specs(self) -> dict[str, TenantSpec]:
         return {record.key.name: self._typed.of(Tenant, record).spec for record in self._tenants.all()}
@@ -256,11 +243,11 @@ def declare(shared: Shared) -> Background:
         now=shared.now,
     )
 
-    async def place() -> None:
+    async def go_on() -> None:
         shared.wake.set()  # what it was about to do when it failed is looked at again
         await placer.run()
 
     def look_again(_old: Record | None, _new: Record | None) -> None:
         shared.wake.set()
 
-    return Background(name="placer", run=place, observes=(Observes(SITE, look_again), Observes(TENANT, look_again)))
+    return Background(name="placer", run=go_on, observes=(Observes(SITE, look_again), Observes(TENANT, look_again)))

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.reasons import NO_SITE, read_reasons
 from isthmus.reconcilers.jobs.job_index import JobIndex
 from isthmus.resources.plans import DeviceChosen, PlanOption, PlanStatus
 from isthmus.scheduling.demands import Demand, Room
-from isthmus.scheduling.placement import Budgets, Verdict, to_hold, why_waiting
+from isthmus.scheduling.placement import Assignment, Budgets, Plan, Verdict, plan, to_hold, why_waiting
 from isthmus.scheduling.planning.explaining import no_plan, plan_status
 from isthmus.scheduling.planning.planning import Outlook, Seat, Situation, held_rooms, plan_deadlines
 from isthmus.scheduling.planning.proposing import proposal
@@ -107,9 +109,9 @@ class DeadlinePlanner:
             if seat is None:
                 waits[uid] = _unseated(uid, survey, outlook, ground)
                 continue
-            plan = _reported(uid, survey, seat)
+            reported = _reported(uid, survey, seat)
             if not outlook.starts_now(uid, now):
-                waits[uid] = ("Planned", plan)
+                waits[uid] = ("Planned", reported)
                 continue
             demand = seat.bid.way.demand
             if over := budgets.exceeded(demand):
@@ -117,7 +119,7 @@ class DeadlinePlanner:
                 waits[uid] = (verdict.reason, no_plan(verdict.message, now, deadline=survey.deadlines[uid]))
                 continue
             budgets.take(demand)
-            starts[uid] = Start(seat.bid.way.site, seat.bid.way.chosen, plan, demand)
+            starts[uid] = Start(seat.bid.way.site, seat.bid.way.chosen, reported, demand)
         seats = {uid: seat for uid, seat in outlook.seats.items() if uid in starts or waits[uid][0] == "Planned"}
         held = self._held(replace(outlook, seats=seats), survey, ground, everything=False)
         for start in starts.values():
@@ -137,16 +139,52 @@ class DeadlinePlanner:
         return held
 
 
+class PlacementPass(NamedTuple):
+    """What came of looking at all jobs that wait once."""
+
+    made: Plan
+    decided: Decision
+    """For those with deadlines."""
+    spent: float
+    """Seconds that the event loop was held."""
+
+
+async def place(index: JobIndex, planner: DeadlinePlanner, ground: Ground) -> PlacementPass:
+    """Which jobs start now, and where: those with deadlines by their plan, the others in what that leaves free.
+
+    What happens and what `isthmus plan` says are both decided here.
+    """
+    budgets = Budgets(index.ledger, ground.tenants)
+    decided = await planner.decide(ground, budgets)
+    began = time.monotonic()
+    made = plan(index.ledger, ground.sites, ground.tenants, held=decided.held, budgets=budgets)
+    made.assignments.extend(Assignment(uid, start.site) for uid, start in decided.starts.items())
+    return PlacementPass(made, decided, time.monotonic() - began)
+
+
 def planned(situation: Situation) -> Outlook:
     """The plan, with what the optimiser proposes among the candidates."""
     wishes = proposal(situation)
     return plan_deadlines(replace(situation, proposals=(wishes,)) if wishes else situation)
 
 
-def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground) -> PlanStatus:
-    """What the plan says about one job."""
+def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground, made: Plan | None = None) -> PlanStatus:
+    """What is said about one job; about one without a deadline, what placement makes of it."""
     seat = outlook.seats.get(uid)
-    return _reported(uid, survey, seat) if seat is not None else _unseated(uid, survey, outlook, ground)[1]
+    if seat is None:
+        return _unseated(uid, survey, outlook, ground)[1]
+    if made is None:
+        return _reported(uid, survey, seat)
+    verdict = made.verdicts.get(seat.bid.way.demand)
+    if verdict is not None and verdict.reason.startswith("Quota"):
+        return no_plan(verdict.message, survey.situation.now)
+    return _reported(uid, survey, _seat_by_room(seat, next((a.site for a in made.assignments if a.uid == uid), None)))
+
+
+def _seat_by_room(seat: Seat, site: str | None) -> Seat:
+    """The seat that a job without a deadline gets: at the site that placement gives it, or where it can start first."""
+    bids = sorted((seat.bid, *seat.others), key=lambda bid: (bid.way.site != site, bid.start, *bid.rank))
+    return Seat(bids[0], tuple(bids[1:]))
 
 
 def _reported(uid: str, survey: Survey, seat: Seat) -> PlanStatus:

@@ -21,13 +21,13 @@ from isthmus.resources.plans import LATE_COST_PER_HOUR, Saving
 from isthmus.resources.sites import Capacity, Site
 from isthmus.resources.states import SitePhase
 from isthmus.resources.tenants import TenantSpec
-from isthmus.scheduling.demands import Room
+from isthmus.scheduling.demands import Room, Tariff
 from isthmus.scheduling.ledger import Occupying
 from isthmus.scheduling.placement import SiteView
 from isthmus.scheduling.planning.estimates import ASSUMED_SECONDS, estimate
 from isthmus.scheduling.planning.planning import Holder, Situation, Task
 from isthmus.scheduling.planning.timelines import Timeline
-from isthmus.scheduling.planning.ways import Tariff, Ways, ways_of
+from isthmus.scheduling.planning.ways import Ways, ways_of
 from isthmus.scheduling.planning.workloads import Key as Devices
 from isthmus.scheduling.planning.workloads import choices_of, key_of, manifest_profile, workload_of
 from isthmus.store.base import Record
@@ -51,7 +51,6 @@ class Ground:
     """What jobs are placed on."""
 
     sites: Sequence[SiteView]
-    tariffs: Mapping[str, Tariff]
     tenants: Mapping[str, TenantSpec]
 
 
@@ -99,7 +98,7 @@ class Surveyor:
         """The ways to run a job."""
         keys = [key_of(spec, chosen) for chosen in choices_of(spec)]
         known = estimate(keys, manifest_profile(spec), self._past(tenant, workload_of(spec)))
-        return ways_of(tenant, spec, known, ground.sites, ground.tariffs, ground.tenants.get(tenant))
+        return ways_of(tenant, spec, known, ground.sites, ground.tenants.get(tenant))
 
     def _job(self, uid: str) -> Job | None:
         record = self._record(uid)
@@ -141,10 +140,16 @@ class Surveyor:
             assert record is not None
             end = expected_end(record.obj, self._length(entry, record)[1], now)
             task = task_of(job, self.ways(job.namespace, job.spec, ground))
-            rate = ground.tariffs.get(entry.site, Tariff()).rate(entry.demand.room)
+            tariff = next((site.tariff for site in ground.sites if site.name == entry.site), Tariff())
             left = replace(task, remaining=_left_if_stopped(job, now))
             yield Holder(
-                entry.uid, entry.site, entry.demand.room, end, parse_duration(job.spec.restartable.grace), left, rate
+                entry.uid,
+                entry.site,
+                entry.demand.room,
+                end,
+                parse_duration(job.spec.restartable.grace),
+                left,
+                tariff.rate(entry.demand.room),
             )
 
 
@@ -194,7 +199,9 @@ def _is_spared(job: Job, now: float) -> bool:
     return ran < _SPARED * 2.0 ** min(stops - 1, _MOST_DOUBLINGS)
 
 
-def site_view(site: Site, able: Capabilities | None, *, connected: bool = True) -> SiteView:
+def site_view(
+    site: Site, able: Capabilities | None, classes: Mapping[str, DeviceClass], *, connected: bool = True
+) -> SiteView:
     """A site, as placement sees it."""
     closed = None
     if site.metadata.deletion_timestamp:
@@ -221,6 +228,7 @@ def site_view(site: Site, able: Capabilities | None, *, connected: bool = True) 
         machine=machine if machine.milli_cpus else None,
         others=_room(site.status.others),
         default_image=not (able and able.needs_image),
+        tariff=tariff_of(site, classes),
     )
 
 
@@ -234,7 +242,7 @@ def tariff_of(site: Site, classes: Mapping[str, DeviceClass]) -> Tariff:
     """Prices at a site: its own, and where it does not say, those of the classes."""
     prices = {name: price for name, cls in classes.items() if (price := cls.spec.price_per_hour) is not None}
     cpu = 0.0
-    if site.spec.prices is not None:
-        prices |= site.spec.prices.devices
-        cpu = site.spec.prices.cpu
+    if site.prices is not None:
+        prices |= site.prices.devices
+        cpu = site.prices.cpu
     return Tariff(cpu, prices, {name: cls.spec.power.busy_watts for name, cls in classes.items() if cls.spec.power})

@@ -19,7 +19,7 @@ from isthmus._kit.durations import parse_duration
 from isthmus._kit.tasks import Supervised
 from isthmus._kit.tasks import reason as reason_of
 from isthmus.engines.base import Capabilities, Engine, Inventory
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.reconcilers.jobs.job_index import JobIndex
 from isthmus.reconcilers.recording import Recorder
@@ -80,7 +80,7 @@ class SiteReconciler:
         self._sites, self._classes, self._index, self._engines = sites, classes, index, engines
         self._make_engine, self._recorder, self._now = make_engine, recorder, now
         self._look, self._opened = look, opened
-        self._writer = Writer(store, leadership, sites)
+        self._leadership, self._writer = leadership, Writer(store, leadership, sites)
         self._open: dict[str, _OpenEngine] = {}
         self._tried: set[str] = set()
         self._progress = asyncio.Event()
@@ -119,6 +119,8 @@ class SiteReconciler:
             engine = await self._engine(site)
             inventory = await engine.probe(self._device_classes())
         except IsthmusError as error:
+            if isinstance(error, Superseded):
+                await self._close(site.name)
             await self._note(record, site, unreachable(site, error.message, self._now()))
             return Result(requeue_after=min(5.0, parse_duration(site.spec.probe_interval)))
         except Exception as error:  # nobody foresaw it; it is tried again, and until then the site does not work
@@ -142,6 +144,7 @@ class SiteReconciler:
         if known and known.spec == site.spec and (engine := self._engines.find(site.name)):
             return engine
         await self._close(site.name)
+        self._leadership.check()  # to open a site is to take it over
         engine = await self._make_engine(site)
         try:
             await engine.open()

@@ -72,6 +72,15 @@ def job_rules(spec: str) -> tuple[SchemaRule, ...]:
             f"self != '' && !self.startsWith('/') && !self.matches({_CEL_DOTS})",
             "must be a pattern below the job's own folder, such as out/*.csv",
         ),
+        *(
+            SchemaRule(
+                f"{spec}.logFiles.{stream}",
+                {"not": {"pattern": _DOTS}},
+                f"!self.matches({_CEL_DOTS})",
+                "must be a file below the job's own folder, such as logs/%j.out",
+            )
+            for stream in ("stdout", "stderr")
+        ),
         SchemaRule(
             f"{spec}.env[].name",
             {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
@@ -106,10 +115,13 @@ def job_rules(spec: str) -> tuple[SchemaRule, ...]:
             " || !self.devices.exists(one, self.anyOf.exists(other, one.class == other.class))",
             message="in devices and in anyOf; choose one of them",
         ),
-        SchemaRule(
-            f"{spec}.dependencies[].outputsInto",
-            cel=r"self == '.' || (self.matches('^[^/]+(/[^/]+)*/?$') && !self.matches('(^|/)\\.\\.?(/|$)'))",
-            message="must be a folder below the job's own, such as data, or . for the job's own folder",
+        *(
+            SchemaRule(
+                f"{spec}.{folder}",
+                cel=r"self == '.' || (self.matches('^[^/]+(/[^/]+)*/?$') && !self.matches('(^|/)\\.\\.?(/|$)'))",
+                message="must be a folder below the job's own, such as data, or . for the job's own folder",
+            )
+            for folder in ("dependencies[].outputsInto", "workingDir")
         ),
         SchemaRule(
             f"{spec}.dependencies[]",

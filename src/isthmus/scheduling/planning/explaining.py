@@ -45,7 +45,9 @@ def named(bid: Bid) -> str:
 def _why(task: Task, seat: Seat, now: float) -> str:
     bid = seat.bid
     if task.deadline == inf:
-        head = f"{named(bid)} costs least; there is no deadline"
+        first = bid.start <= now + _SOON
+        why = "the cheapest place that has room now" if first else "the first to have room, or to queue it"
+        head = f"{named(bid)}: {why}; there is no deadline"
     elif task.deadline <= now:
         head = f"the deadline has passed; {named(bid)} costs least, every second late counted"
     elif bid.late <= 0:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from isthmus.resources.jobs import JobSpec
 from isthmus.resources.plans import DeviceChosen, ProfileSource
@@ -16,28 +16,6 @@ from .workloads import Key, choices_of, key_of
 
 MOST_WAYS = 64
 _REPORTED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Tariff:
-    """What an hour costs at a site, and the watts of each class of device."""
-
-    cpu: float = 0.0
-    devices: Mapping[str, float] = field(default_factory=dict)
-    watts: Mapping[str, float] = field(default_factory=dict)
-
-    def rate(self, room: Room) -> float:
-        """The price of a second."""
-        hour = self.cpu * room.milli_cpus / 1000
-        hour += sum(self.devices.get(name, 0.0) * count for name, count in room.devices)
-        return hour / 3600
-
-    def power(self, room: Room) -> float | None:
-        """Watts, as far as the classes report; None if they say nothing."""
-        parts = [self.watts[name] * count for name, count in room.devices if name in self.watts]
-        if "cpu" in self.watts:
-            parts.append(self.watts["cpu"] * room.milli_cpus / 1000)
-        return sum(parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +57,6 @@ def ways_of(
     spec: JobSpec,
     known: Estimates,
     sites: Sequence[SiteView],
-    tariffs: Mapping[str, Tariff],
     rights: TenantSpec | None,
 ) -> Ways:
     """Every way to run a job that some site could offer if it were idle."""
@@ -95,7 +72,6 @@ def ways_of(
             if reason := unsuitable(demand, site, rights) or _too_large(demand, site):
                 out[f"{site.name}: {reason}"] = None
             elif expected is not None:
-                tariff = tariffs.get(site.name, Tariff())
                 found.append(
                     Way(
                         site.name,
@@ -105,8 +81,8 @@ def ways_of(
                         expected.seconds,
                         expected.spread,
                         expected.source,
-                        tariff.rate(demand.room),
-                        tariff.power(demand.room),
+                        site.tariff.rate(demand.room),
+                        site.tariff.power(demand.room),
                     )
                 )
     return Ways(tuple(found[:MOST_WAYS]), tuple(out)[:_REPORTED], tuple(demands))

@@ -6,9 +6,10 @@ restarted control plane would); a suite that needs more says so. `traits` says w
 nothing but a POSIX shell and the usual small programs.
 """
 
-from isthmus.engines.base import HoldingEngine, ReadingEngine, StagingEngine
+from isthmus.engines.base import FolderReader, HoldingEngine, ReadingEngine, StagingEngine
 
 from .holding import HoldContract
+from .looking import BrowseContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
 from .staging import StageContract
@@ -28,6 +29,7 @@ from .working import (
 )
 
 PARTS: dict[type, type[EngineSuite]] = {
+    FolderReader: BrowseContract,
     HoldingEngine: HoldContract,
     ReadingEngine: ReadContract,
     StagingEngine: StageContract,
@@ -36,6 +38,7 @@ PARTS: dict[type, type[EngineSuite]] = {
 
 __all__ = [
     "PARTS",
+    "BrowseContract",
     "EngineSuite",
     "EngineTraits",
     "FolderSource",

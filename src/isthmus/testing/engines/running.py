@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ import pytest
 from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.errors import NotFound
 
+from .scripting import BatchContract
 from .working import (
     PATIENCE,
-    EngineSuite,
     FolderSource,
     MemorySink,
     Reopen,
@@ -29,7 +30,7 @@ from .working import (
 
 
 @pytest.mark.anyio
-class RunContract(EngineSuite):
+class RunContract(BatchContract):
     """What every engine does."""
 
     async def test_success(self, engine: SuiteEngine) -> None:
@@ -105,6 +106,18 @@ class RunContract(EngineSuite):
         await engine.collect(run.id, ["out"], again)
         assert again.files == sink.files
         assert source.path_of(source.files[0]).read_bytes() == b"seven\n"
+
+    async def test_standard_input(self, engine: SuiteEngine, tmp_path: Path) -> None:
+        contents: dict[str, bytes | str] = {".isthmus/it's in": b"one\ntwo\n"}
+        source = FolderSource(tmp_path / "source", contents)
+        run = replace(self.shell("read first; echo got $first; exec cat"), stdin=".isthmus/it's in")
+        await engine.submit(run, source)
+        assert (await wait_ended(engine, run.id)).exit_code == 0
+        assert await whole_log(engine, run.id) == b"got one\ntwo\n"
+        missing = replace(self.shell("cat"), stdin="not here")
+        await engine.submit(missing, source)
+        assert (await wait_ended(engine, missing.id)).exit_code == 127
+        assert b"not here, which is to be its standard input" in await whole_log(engine, missing.id)
 
     async def test_links_out_are_not_followed(self, engine: SuiteEngine) -> None:
         run = self.shell("mkdir out; ln -s /etc/passwd out/stolen; ln -s /etc out/folder; echo y > out/fine")

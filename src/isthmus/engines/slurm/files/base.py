@@ -18,6 +18,10 @@ same time succeeds: every record begins in `active`, where a name exists once. A
 moves to `over` by being renamed, so it is in one place at any moment, nobody moves it twice, and one that was forgotten
 does not come back. Whoever writes to it while it moves has lost nothing: of several lines `records.load` makes one.
 
+Whoever opens the folder takes it over: a record begins as a file in `staging/<owner>.<token>/`, which each makes for
+itself, and which the next one to open the folder removes. So a control plane that was stopped in the midst of a
+submission, and wakes up when another one has opened the site, can make no record, and without one nothing is sent.
+
 `launch` is the first file of a run's folder to be removed: without it no program starts, so a job that Slurm begins
 while `begun` is being removed has nothing to run.
 """
@@ -27,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
 
 
 class LogFile(NamedTuple):
@@ -55,7 +59,11 @@ class RunFiles(Protocol):
     """The file system. Every call raises SiteUnavailable when it cannot be reached."""
 
     async def open(self) -> None:
-        """Connect, and make the folders."""
+        """Connect, make the folders, and take them over: nobody who opened them before can begin a run any more."""
+        ...
+
+    async def ours(self) -> bool:
+        """Whether nobody has taken them over since."""
         ...
 
     async def open_to_read(self) -> None:
@@ -125,6 +133,14 @@ class RunFiles(Protocol):
 
     async def sizes(self, files: Sequence[LogFile]) -> list[int]:
         """How long files are; 0 for one that is not there."""
+        ...
+
+    async def list_work(self, run_id: str, user: str, most: int) -> FolderListing:
+        """What is in the folder where it runs; raises NotFound."""
+        ...
+
+    async def read_work(self, run_id: str, user: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file there; raises NotFound."""
         ...
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:

@@ -21,13 +21,15 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import IO, Any
 
 from isthmus._kit.crashpoints import step_async
-from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
+from isthmus.engines.browsing import folder_gone, no_such_file
 from isthmus.engines.collecting import MAX_DEPTH, matching
 from isthmus.engines.slurm.transports.ssh import SshConnections
-from isthmus.errors import SiteUnavailable
+from isthmus.errors import SiteUnavailable, Superseded
 from isthmus.resources.trees import check_link, check_path
 
 from .base import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
+from .remote_browsing import list_remote, read_remote
 
 _HANDLES = 64
 _LOGS = frozenset({"stdout", "stderr"})
@@ -40,21 +42,35 @@ _FOLDERS = (
     'make() { test -d "$1" || { mkdir -- "$1-$$" && chmod $2 -- "$1-$$" && mv -T -- "$1-$$" "$1"; }; }; '
     'make "$1/runs" 1777 && make "$1/news" 1733'
 )
+_TAKE_OVER = (
+    'umask 077; cd -- "$1/staging" || exit; for old in "$2".*; do test ! -d "$old" || mv -T -- "$old" ".$old"; done; '
+    'rm -rf -- ".$2".* && mkdir -- "$3"'
+)
 
 
 class RemoteFiles:
     """`RunFiles` over SSH."""
 
-    def __init__(self, folder: str, ssh: SshConnections) -> None:
+    def __init__(self, folder: str, ssh: SshConnections, owner: str = "site") -> None:
         self._root, self._ssh = folder, ssh
+        self._owner, self._staging = owner, f"{folder}/staging/{owner}.{secrets.token_hex(6)}"
         self._handles: dict[LogFile, Any] = {}
         self._moving: dict[str, tuple[int, int]] = {}
         self._stuck: set[str] = set()
 
     async def open(self) -> None:
-        """Make the folders."""
+        """Make the folders, and take them over."""
         await self._ssh.open()
         await step_async(self._sh, _FOLDERS, self._root, user=None)
+        await step_async(self._sh, _TAKE_OVER, self._root, self._owner, self._staging, user=None)
+
+    async def ours(self) -> bool:
+        """Whether our own folder for new records is still there."""
+        async with self._ssh.files(self._ssh.service) as sftp:
+            try:
+                return Path(self._staging).name in await sftp.listdir(f"{self._root}/staging")
+            except self._missing():
+                raise SiteUnavailable(f"The site's folder {self._root} is not there.") from None
 
     async def open_to_read(self) -> None:
         """Connect."""
@@ -156,8 +172,10 @@ class RemoteFiles:
                 if await sftp.exists(active):
                     return False
                 raise
+            except self._missing():
+                raise self._taken_over() from None
             finally:
-                await step_async(sftp.remove, new)
+                await self._unlink(sftp, new)
             if await sftp.exists(over):  # another one made a record and ended it since we looked
                 await self._unlink(sftp, active)
                 return False
@@ -221,10 +239,16 @@ class RemoteFiles:
             await step_async(sftp.remove, path)
 
     async def _temporary(self, sftp: Any, run_id: str, content: bytes) -> str:
-        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
-        async with await step_async(sftp.open, new, "xb") as file:
-            await step_async(file.write, content)
+        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
+        try:
+            async with await step_async(sftp.open, new, "xb") as file:
+                await step_async(file.write, content)
+        except self._missing():
+            raise self._taken_over() from None
         return new
+
+    def _taken_over(self) -> Superseded:
+        return Superseded(f"Another control plane has opened the site's folder {self._root} since.")
 
     # The run's folder
 
@@ -309,7 +333,23 @@ class RemoteFiles:
         except FileNotFoundError:
             return 0
 
-    # What the run left
+    # What the run works on, and what it left
+
+    async def list_work(self, run_id: str, user: str, most: int) -> FolderListing:
+        """What is in the folder where it runs."""
+        try:
+            async with self._ssh.files(user) as sftp:
+                return await list_remote(sftp, f"{self.folder(run_id)}/work", most)
+        except FileNotFoundError:
+            raise folder_gone() from None
+
+    async def read_work(self, run_id: str, user: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file there."""
+        try:
+            async with self._ssh.files(user) as sftp:
+                return await read_remote(sftp, f"{self.folder(run_id)}/work", path, offset, size)
+        except FileNotFoundError:
+            raise no_such_file(path) from None
 
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches, as the person: nothing is read that is not theirs to read."""

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from isthmus._kit.crashpoints import step
-from isthmus.engines.base import FileSink, FileSource
+from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
+from isthmus.engines.browsing import list_folder, read_part
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.slurm.transports.command_line import account
 from isthmus.errors import SiteUnavailable
@@ -46,8 +47,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 class SharedFiles:
     """`RunFiles` on a folder of this machine."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, owner: str = "site") -> None:
         self._root = Path(folder)
+        self._owner_name, self._staging = owner, f"{folder}/staging/{owner}.{secrets.token_hex(6)}"
         self._news = f"{folder}/news"
         self._superuser = os.geteuid() == 0
         self._uids: dict[str, tuple[int, int]] = {}
@@ -57,8 +59,9 @@ class SharedFiles:
         self._trips = Trips(self._threads)
 
     async def open(self) -> None:
-        """Make the folders."""
+        """Make the folders, and take them over."""
         await self._do(self._make_folders)
+        await self._do(self._take_over)
 
     async def open_to_read(self) -> None:
         """See whether the folders are there."""
@@ -71,6 +74,21 @@ class SharedFiles:
             if not path.is_dir():
                 step(path.parent.mkdir, parents=True, exist_ok=True)
                 self._make_open(path, mode)
+
+    def _take_over(self) -> None:
+        staging = self._root / "staging"
+        for name in _names(staging):
+            old = staging / f".{name.removeprefix('.')}"
+            if not old.name.startswith(f".{self._owner_name}."):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                step(os.rename, staging / name, old)  # from now on, whoever made it finds nothing under its name
+            remove_tree(old)
+        step(os.mkdir, self._staging, 0o700)
+
+    async def ours(self) -> bool:
+        """Whether our own folder for new records is still there."""
+        return Path(self._staging).name in await self._do(_names, self._root / "staging")
 
     @staticmethod
     def _make_open(path: Path, mode: int) -> None:
@@ -223,7 +241,7 @@ class SharedFiles:
             step(os.unlink, path)
 
     def _temporary(self, run_id: str, content: bytes) -> str:
-        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
+        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
         fd = step(os.open, new, _NEW, 0o600)
         try:
             _write_all(fd, content)
@@ -251,7 +269,7 @@ class SharedFiles:
         if os.path.exists(final):
             return
         owner = self._owner(user)
-        new = f"{self._root}/staging/{run_id}-{secrets.token_hex(6)}"
+        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
         there = False
         try:
             self._make_folder(new, owner)
@@ -363,9 +381,21 @@ class SharedFiles:
         finally:
             os.close(fd)
 
+    async def list_work(self, run_id: str, user: str, most: int) -> FolderListing:
+        """What is in the folder where it runs."""
+        del user
+        return await self._do(list_folder, self._work(run_id), most)
+
+    async def read_work(self, run_id: str, user: str, path: str, offset: int, size: int) -> FilePart:
+        """Part of a plain file there."""
+        return await self._do(lambda: read_part(self._work(run_id), path, self._owner(user)[0], offset, size))
+
+    def _work(self, run_id: str) -> Path:
+        return self._root / "runs" / run_id / "work"
+
     async def collect(self, run_id: str, user: str, patterns: Sequence[str], sink: FileSink, limit: int) -> list[str]:
         """Bring back what matches."""
-        return await collect(self._root / "runs" / run_id / "work", self._owner(user)[0], patterns, sink, limit)
+        return await collect(self._work(run_id), self._owner(user)[0], patterns, sink, limit)
 
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
