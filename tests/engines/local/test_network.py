@@ -129,9 +129,9 @@ def _networks(supervisor: int) -> list[int]:
 
 async def test_where_there_is_no_slirp4netns_the_site_says_so(make_engine: MakeEngine, programs: Path) -> None:
     engine = await make_engine(programs=str(programs))
-    told = (await engine.probe([])).features["network"]
-    assert told.startswith(SHARED_NETWORK)
-    assert "apt install slirp4netns" in told
+    reported = (await engine.probe([])).features["network"]
+    assert reported.startswith(SHARED_NETWORK)
+    assert "apt install slirp4netns" in reported
     with pytest.raises(Misconfigured, match="network of their own"):
         await make_engine(programs=str(programs), network="Private")
 

@@ -172,11 +172,11 @@ class Isthmus:
         return Sent(folder, text, process)
 
     def end(self, sent: Sent) -> Replay:
-        told = sent.process.communicate(timeout=120)
+        reported = sent.process.communicate(timeout=120)
         jobs = self._server.request(self._server.jobs())["items"]
         here = [job for job in jobs if job["spec"]["placement"]["sites"] == [self._site]]
         mine = [job for job in here if job["spec"].get("script", "") == sent.text]
-        assert mine, told
+        assert mine, reported
         numbers = {int(job["status"]["engineId"]) for job in mine if job["status"].get("engineId")}
         arrays = {number_of(job["metadata"]["uid"]) for job in mine if job["spec"].get("array")}
         return Replay(sent.folder, numbers | arrays, sent.process.returncode)
