@@ -78,11 +78,11 @@ def test_what_is_not_honoured_is_named() -> None:
     found = batch(
         "--dependency=afterok:12?afterok:13", "--chdir=/scratch", "--gres=tpu:1", "--mem=0", "--mail-type=END", "--bb=x"
     )
-    told = " ".join(found.unheeded)
+    reported = " ".join(found.unheeded)
     assert len(found.unheeded) == 6
-    assert "not one of them (?)" in told
-    assert "--gres=tpu:1" in told
-    assert "--bb=x is not honoured" in told
+    assert "not one of them (?)" in reported
+    assert "--gres=tpu:1" in reported
+    assert "--bb=x is not honoured" in reported
     assert found.resources == {}
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from isthmus.errors import StoreUnavailable
+from isthmus.config import ServerSettings
+from isthmus.errors import StoreUnavailable, Unavailable
 from isthmus.resources.kinds import LEASE
+from isthmus.runtime import leading
 from isthmus.runtime.leading import PROCESS, Candidate, LeaderElection, LeaderSettings, Leadership, Standing
 from isthmus.runtime.processes import mark_of
 from isthmus.store.base import Key, Store
@@ -54,9 +56,10 @@ class Away:
 class Leader:
     """One that stands for election, and how often it led."""
 
-    def __init__(self, election: LeaderElection) -> None:
-        self.terms, self.working, self.election = 0, False, election
-        self.task = asyncio.create_task(election.run(self.lead))
+    def __init__(self, store: Any, name: str = "one", settings: LeaderSettings = LONG, **options: Any) -> None:
+        self.terms, self.working, self.leadership = 0, False, Leadership()
+        self.election = LeaderElection(store, name, settings, self.leadership, **options)
+        self.task = asyncio.create_task(self.election.run(self.lead))
 
     async def lead(self) -> None:
         self.terms, self.working = self.terms + 1, True
@@ -110,8 +113,9 @@ async def test_what_a_process_elsewhere_held_is_not_taken_before_its_time(store:
 @pytest.mark.anyio
 async def test_a_store_that_is_away_for_a_moment_stops_effects_and_does_not_end_the_term(store: Store) -> None:
     settings = LeaderSettings(duration=600, renew_deadline=0.3, interval=0.02, look=0.02)
-    away, leadership = Away(store), Leadership()
-    leader = Leader(LeaderElection(away, "one", settings, leadership))  # type: ignore[arg-type]
+    away = Away(store)
+    leader = Leader(away, settings=settings)
+    leadership = leader.leadership
     await until(lambda: leader.working)
     for _ in range(2):
         away.away = True
@@ -123,6 +127,65 @@ async def test_a_store_that_is_away_for_a_moment_stops_effects_and_does_not_end_
     await leader.stop()
     assert not leadership.held
     assert not leader.working
+
+
+@pytest.mark.anyio
+async def test_a_store_that_is_away_for_longer_ends_the_term_and_the_next_one_begins_anew(store: Store) -> None:
+    away = Away(store)
+    leader = Leader(away, settings=LeaderSettings(duration=0.6, renew_deadline=0.3, interval=0.02))
+    await until(lambda: leader.working)
+    away.away = True
+    await until(lambda: not leader.working)
+    assert not leader.leadership.held
+    away.away = False
+    await until(lambda: leader.terms == 2)
+    await leader.stop()
+
+
+@pytest.mark.anyio
+async def test_a_lease_found_in_other_hands_ends_the_lead_at_once(store: Store) -> None:
+    leader = Leader(store)
+    await until(lambda: leader.working)
+    record = await store.get(KEY)
+    await store.update(LEASE, {**record.obj, "spec": {**record.obj["spec"], "holderIdentity": "two"}})
+    await until(lambda: not leader.working)  # long before its own deadline, which is minutes away
+    assert not leader.leadership.held
+    with pytest.raises(Unavailable):
+        leader.leadership.check()
+    await leader.stop()
+
+
+@pytest.mark.anyio
+async def test_a_machine_that_slept_no_longer_leads_when_it_wakes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = Leader(store)
+    await until(lambda: leader.leadership.held)
+    real = leading.now
+    monkeypatch.setattr(leading, "now", lambda: real() + 500)
+    with pytest.raises(Unavailable):
+        leader.leadership.check()
+    await leader.stop()
+
+
+@pytest.mark.anyio
+async def test_never_do_two_lead_at_the_same_time(store: Store) -> None:
+    quick = LeaderSettings(duration=0.3, renew_deadline=0.15, interval=0.02)
+    candidates = [Leader(store, str(number), quick) for number in range(3)]
+    for _ in range(200):
+        assert sum(one.leadership.held for one in candidates) <= 1
+        leader = next((one for one in candidates if one.leadership.held), None)
+        if leader and leader.working and len(candidates) > 1:
+            candidates.remove(leader)
+            await leader.stop()  # gone without a word: its lease must run out first
+        await asyncio.sleep(0.01)
+    await until(lambda: candidates[0].working)
+    for one in candidates:
+        await one.stop()
+
+
+def test_two_of_the_same_name_and_number_are_told_apart(tmp_path: Path) -> None:
+    assert ServerSettings(tmp_path).identity != ServerSettings(tmp_path).identity
 
 
 @pytest.mark.anyio
@@ -152,20 +215,20 @@ async def test_work_that_fails_ends_the_election_with_its_reason(store: Store) -
     with pytest.raises(KeyError):
         await election.run(lead)
     assert not leadership.held
-    leader = Leader(election)  # run again, it leads again: the lease is still its own
+    leader = Leader(store)  # run again, it leads again: the lease is still its own
     await until(lambda: leader.working)
     await leader.stop()
 
 
 @pytest.mark.anyio
 async def test_who_resigns_is_followed_at_once(store: Store) -> None:
-    leader = Leader(election := LeaderElection(store, "one", LONG, Leadership()))
+    leader = Leader(store)
     await until(lambda: leader.working)
     await leader.stop()
     await write_mark(store, "")
     other = Candidate(store, "two", LONG)
     assert await other.attempt() is Standing.ANOTHERS
-    await election.resign()
+    await leader.election.resign()
     assert await other.attempt() is Standing.OURS
 
 
@@ -196,11 +259,10 @@ class Rival:
 
 
 async def leads_on_a_thread(address: str, settings: LeaderSettings) -> tuple[Leader, Leadership, Store]:
-    store, leadership = await open_store(address), Leadership()
-    opens = partial(open_lease_store, address)
-    leader = Leader(LeaderElection(store, "one", settings, leadership, open_lease_store=opens))
+    store = await open_store(address)
+    leader = Leader(store, settings=settings, open_lease_store=partial(open_lease_store, address))
     await until(lambda: leader.working)
-    return leader, leadership, store
+    return leader, leader.leadership, store
 
 
 @pytest.mark.real

@@ -128,7 +128,7 @@ def is_everything(folder: str | os.PathLike[str]) -> bool:
     return top == "/" or top == os.path.realpath(Path.home())
 
 
-def tell_left_out(folder: Folder, notice: Notice | None) -> None:
+def report_left_out(folder: Folder, notice: Notice | None) -> None:
     """Say which virtual environments stay here."""
     if notice and folder.environments:
         names = ", ".join(sorted(folder.environments)[:3]) + (", …" if len(folder.environments) > 3 else "")
@@ -153,7 +153,7 @@ def walk(
     *,
     without: str | None = None,
 ) -> list[FolderEntry]:
-    """Every file and link that is to be sent; `environments` is told of those that are not."""
+    """Every file and link that is to be sent; `environments` collects those that are not."""
     found: list[FolderEntry] = []
     size = 0
     # The last of each: whether it was asked for outright, and so is sent whatever it is.

@@ -62,7 +62,7 @@ class Feeding(Protocol[P, T_co]):
 
 def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]:
     """A method whose flow is driven to its end."""
-    _tell_result(method)
+    _describe_result(method)
 
     @functools.wraps(method)
     def driven(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -73,7 +73,7 @@ def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]
 
 def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
     """A method whose flow gives items."""
-    _tell_result(method, "Iterator[{}]")
+    _describe_result(method, "Iterator[{}]")
 
     @functools.wraps(method)
     def fed(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -82,10 +82,10 @@ def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
     return fed  # type: ignore[return-value]  # as above
 
 
-def _tell_result(method: Callable[..., Any], form: str = "{}") -> None:
+def _describe_result(method: Callable[..., Any], form: str = "{}") -> None:
     """Let `help` show what comes of the method, not that it is written as a flow: `Flow[str]` becomes `str`."""
-    told = str(method.__annotations__["return"])
-    method.__annotations__["return"] = form.format(told.partition("[")[2].removesuffix("]"))
+    reported = str(method.__annotations__["return"])
+    method.__annotations__["return"] = form.format(reported.partition("[")[2].removesuffix("]"))
 
 
 class Operations(ABC, Generic[Handle]):
@@ -226,14 +226,14 @@ class Operations(ABC, Generic[Handle]):
         image: PackedFiles | None,
         more: Mapping[str, str],
     ) -> Flow[Object]:
-        from .folders import FolderLimits, read_folder, tell_left_out, with_file  # not needed by most
+        from .folders import FolderLimits, read_folder, report_left_out, with_file  # not needed by most
 
         limits = FolderLimits() if folder == HERE else None
         found: Folder | None = None
         if folder is not None:
             without = image.source if image else None
             found = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home(), without=without))
-            tell_left_out(found, notice)
+            report_left_out(found, notice)
         for path, source in more.items():
             found = yield Work(partial(with_file, found, path, source))
         if found is None or not found.files:
@@ -274,7 +274,7 @@ class Operations(ABC, Generic[Handle]):
         attempt: int | None = None,
         namespace: str | None = None,
     ) -> Feed[bytes]:
-        """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
+        """A job's output as bytes; with `follow` until the job has ended, over lost connections and more attempts."""
         tenant = yield from self._tenant(namespace)
         cursor = LogCursor(tenant, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
         yield from resuming.read_log(cursor)

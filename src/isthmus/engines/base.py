@@ -46,7 +46,7 @@ class RunState(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why a run ended, where the engine can tell."""
+    """Why a run ended, where the engine knows."""
 
     COMPLETED = "Completed"
     """By itself; the exit code says how."""
@@ -206,7 +206,7 @@ class Capabilities:
     dependencies: bool = False
     """Lets a run wait for others in its own queue, and keeps its place there."""
     corrects: bool = False
-    """Tells of a run again after its end, when it has learned more of what the run used."""
+    """Reports a run again after its end, when it has learned more of what the run used."""
     samples: bool = False
     """Writes down what a run uses while it runs: `read_samples` has something to read."""
     log_files: bool = False
@@ -425,7 +425,7 @@ class HoldingEngine(Protocol):
 
 @runtime_checkable
 class StagingEngine(Protocol):
-    """An engine that moves files over a network, and tells how far it is."""
+    """An engine that moves files over a network, and says how far it is."""
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
         """Bytes of a run's files that were moved, and that there are; None if none are being moved."""

@@ -1,4 +1,4 @@
-"""Job: work that runs to completion, once per try, anywhere.
+"""Job: work that runs to completion, once per attempt, anywhere.
 
 The spec says what is wanted and never which engine does it. The status says what was seen. After a job is accepted
 only a few fields may change: the rest has been promised to an engine.
@@ -213,7 +213,7 @@ class Dependency(Model):
 
 
 class Retries(Model):
-    """How often a failed try is repeated, and how long to wait before each."""
+    """How often a failed attempt is repeated, and how long to wait before each."""
 
     limit: int = Field(default=0, ge=0, le=1000)
     backoff: Duration = Field(default="10s", description="before the first repetition; doubles each time")
@@ -462,9 +462,9 @@ class JobStatus(Model):
     phase: JobPhase = JobPhase.PENDING
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
-    attempt: int = Field(default=0, description="counts the tries, from 0")
+    attempt: int = Field(default=0, description="counts the attempts, from 0")
     member: str | None = Field(
-        default=None, description="the member of the tenant who created it, where a personal token tells"
+        default=None, description="the member of the tenant who created it, where a personal token says"
     )
     site: str | None = None
     site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
@@ -476,8 +476,8 @@ class JobStatus(Model):
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
     plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")
     preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
-    progress: float | None = Field(default=None, description="share of the work that earlier tries did and kept")
-    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier try kept")
+    progress: float | None = Field(default=None, description="share of the work that earlier attempts did and kept")
+    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier attempt kept")
     estimated_start: StartRange | None = Field(
         default=None, description="while it waits in the engine's queue, where the engine has a plan"
     )
@@ -493,7 +493,7 @@ class JobStatus(Model):
     reported: dict[str, float] | None = Field(
         default=None, description='the last value of each name in lines such as isthmus: {"accuracy": 0.91}'
     )
-    tries: list[Try] | None = Field(default=None, description="the tries before this one")
+    tries: list[Try] | None = Field(default=None, description="the attempts before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None
     identity: str | None = Field(
@@ -512,7 +512,7 @@ class Job(Resource):
 
     @property
     def run_id(self) -> str:
-        """What identifies this try for all time: the engine is asked for it before anything is sent."""
+        """What identifies this attempt for all time: the engine is asked for it before anything is sent."""
         return self.run(self.status.attempt)
 
     @property
@@ -521,12 +521,12 @@ class Job(Resource):
         return self.status.identity or self.uid
 
     def run(self, attempt: int) -> str:
-        """What identifies any of its tries."""
+        """What identifies any of its attempts."""
         return _run_id(self.identity, attempt)
 
 
 def run_id_of(obj: Mapping[str, Any]) -> str:
-    """The same of the present try of a job in its plain form."""
+    """The same of the present attempt of a job in its plain form."""
     status = obj.get("status") or {}
     return _run_id(status.get("identity") or obj["metadata"].get("uid", ""), status.get("attempt", 0))
 
@@ -562,8 +562,8 @@ def _room_for_elements(job: Mapping[str, Any]) -> None:
     array = job["spec"].get("array")
     longest = max(map(len, re.findall(r"\d+", array["indices"])), default=0) + 1 if array else 0
     if len(job["metadata"]["name"]) + longest > MAX_NAME:
-        told = f"leaves no room for the {longest} characters of its elements' names; shorten it"
-        raise invalid_field("metadata.name", told)
+        text = f"leaves no room for the {longest} characters of its elements' names; shorten it"
+        raise invalid_field("metadata.name", text)
 
 
 JOB = Kind(

@@ -108,7 +108,7 @@ else:
     class TestOrdinaryUser(RunContract, ReadContract, BrowseContract, TaskContract):
         """Under our own account, in a sandbox where the machine lets users make one."""
 
-        traits = EngineTraits(account=ACCOUNT, tells_out_of_memory=False)
+        traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)
 
         @pytest.fixture
         def reopen(self, engine: LocalEngine, make_engine: MakeEngine) -> Reopen:

@@ -176,3 +176,21 @@ async def test_by_itself_slurm_requeues_nothing(lab: SlurmLab, engine: SlurmEngi
     assert "RUNNING" in lab.call("squeue", "-h", "-j", job, "-o", "%T")
     await engine.cancel(run.id)
     await wait_ended(engine, run.id)
+
+
+async def test_where_no_link_can_be_made_nothing_is_called_done(
+    lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
+) -> None:
+    """What decides who begins could not be made: the run did not begin, and must not look as if it had succeeded."""
+    programs = lab.place.shared / new_run_id()
+    programs.mkdir()
+    (programs / "ln").write_text("#!/bin/sh\nexit 1\n")
+    for path in (programs, programs / "ln"):
+        path.chmod(0o755)
+    engine = await make_engine(path=f"{programs}:{settings.path}")
+    run = run_of("echo ran")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.START_FAILED, 127)
+    assert "cannot make a link" in end.message
+    assert await whole_log(engine, run.id) == b""

@@ -132,8 +132,8 @@ def test_a_batch_script_is_honoured(isthmus: Call, site: str, server: ServerProc
 
 def test_options_for_slurm_keep_a_job_from_other_sites(server: ServerProcess, site: str) -> None:
     server.submit("elsewhere", slurm={"partition": "short"}, placement={"sites": ["local"]})
-    told = eventually(lambda: server.status("elsewhere").get("message"))
-    assert "options for slurm" in told
+    reported = eventually(lambda: server.status("elsewhere").get("message"))
+    assert "options for slurm" in reported
     server.patch("elsewhere", intent="Cancel")
 
 

@@ -43,10 +43,10 @@ def test_exit_code_zero_is_success() -> None:
     assert {c.type for c in status.conditions} == {"Finished", "Complete"}
 
 
-@pytest.mark.parametrize(("started", "told"), [(NOW, "while it ran"), (None, "before it started")])
-def test_a_cancelled_job_says_whether_it_had_started(started: datetime | None, told: str) -> None:
+@pytest.mark.parametrize(("started", "reported"), [(NOW, "while it ran"), (None, "before it started")])
+def test_a_cancelled_job_says_whether_it_had_started(started: datetime | None, reported: str) -> None:
     seen = ended(reason=EndReason.CANCELLED, started_at=started)
-    assert lifecycle.ended(job(), seen, None, NOW).message == f"cancelled {told}"
+    assert lifecycle.ended(job(), seen, None, NOW).message == f"cancelled {reported}"
 
 
 @pytest.mark.parametrize(

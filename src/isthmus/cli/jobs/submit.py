@@ -74,8 +74,8 @@ def _say_plan(client: Client, job: dict[str, Any], namespace: str | None) -> Non
     meta = job["metadata"]
     sys.stdout.write(f"job/{meta.get('name') or meta.get('generateName', '')} would be created (dry run)\n")
     plan = client.plan(job, namespace=namespace or meta.get("namespace"))
-    if told := plan.get("message"):
-        sys.stdout.write(f"  {told}\n")
+    if reported := plan.get("message"):
+        sys.stdout.write(f"  {reported}\n")
 
 
 def _whole(folder: str) -> Path:

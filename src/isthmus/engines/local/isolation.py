@@ -139,7 +139,7 @@ class Sandbox:
     def options(
         self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD, *, image: Path | None = None
     ) -> list[str]:
-        """What bubblewrap is told, by a descriptor: the job could read it from bubblewrap's command line."""
+        """What bubblewrap is given, by a descriptor: the job could read it from bubblewrap's command line."""
         options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent"]
         if image is None or self.setpriv is not None:
             options += self._machine(folder, devices)

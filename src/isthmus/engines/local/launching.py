@@ -1,9 +1,9 @@
 """The plan of a run: everything the supervisor needs, worked out beforehand and written as plain data. Pure.
 
 A job is started through a **launcher**, a few lines of shell that run as the job's own user inside its sandbox: they
-set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they
-report through a descriptor whether the program exists, which so is told exactly from a program that fails. They
-begin with a word from the supervisor, which it gives once it is written down that the run is started.
+set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they report
+through a descriptor whether the program exists, which so is distinguished exactly from a program that fails. They begin
+with a word from the supervisor, which it gives once it is written down that the run is started.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def make_spec(
     path: str,
     image: UnpackedImage | None = None,
 ) -> dict[str, Any]:
-    """What the supervisor is told."""
+    """What the supervisor is given."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
     command = program(run, f"{launch}/script")
     prefix = sandbox.command(identity, image=image is not None) if sandbox else []

@@ -120,7 +120,7 @@ def _lives(started: dict[str, Any]) -> bool:
 
 
 def _over(folder: RunFolder, ended: dict[str, Any]) -> Observation:
-    """The end, as the record tells it. Where accounts are shared a job can write it: only what can be is believed."""
+    """The end, as the record says it. Where accounts are shared a job can write it: only what can be is believed."""
     started = read_record(folder.started) or {}
     return Observation(
         RunState.ENDED,

@@ -1,7 +1,7 @@
 """What the models' own code checks, said to API servers of Kubernetes. Data, and nothing else.
 
 A rule has a form that every server since 1.20 reads, or one in CEL that says the model's own sentence (servers since
-1.25), or both; a server that reads CEL is told that one alone, so that it says one sentence and no other. Servers
+1.25), or both; a server that reads CEL is given that one alone, so that it says one sentence and no other. Servers
 reckon what a rule may cost with the longest text and list that the schema allows: where there is no bound, or a high
 one (files of devices, the names of 1,024 dependencies), the first form must do, or the operator.
 

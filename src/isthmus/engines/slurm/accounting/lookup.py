@@ -8,13 +8,12 @@ clocks of a cluster and of those who submit to it differ by less than five minut
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from isthmus._kit.tasks import Supervised
+from isthmus._kit.batching import Batches
 from isthmus.engines.slurm.facts import Accounted
 from isthmus.metrics import count_task_failure
 
@@ -60,46 +59,27 @@ class AccountingSearch:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._waiting: list[tuple[Sought, asyncio.Future[Accounted | None]]] = []
-        self._task = Supervised("slurm-accounting-search", self._run, ends=True, failed=count_task_failure)
+        self._questions = Batches[Sought, Accounted | None](
+            "slurm-accounting-search", self._answer, failed=count_task_failure
+        )
         self._last: _Answer | None = None
 
     async def find(self, sought: Sought) -> Accounted | None:
         """The run's row; None: the accounting answered, and has none. Raises SiteUnavailable."""
         if self._last is not None and self._last.serves(sought):
             return self._last.row(sought)
-        future: asyncio.Future[Accounted | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((sought, future))
-        self._task.start()
-        return await future
+        return await self._questions.ask(sought)
 
     async def close(self) -> None:
         """Let go."""
-        await self._task.stop()
-        for _, future in self._waiting:
-            future.cancel()
+        await self._questions.close()
 
-    async def _run(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(0)  # whoever is about to ask as well
-            taken, self._waiting = self._waiting, []
-            users = frozenset(sought.user for sought, _ in taken)
-            since, begun = min(sought.since for sought, _ in taken), time.monotonic()
-            try:
-                found = await self._ask(sorted(users), since)
-            except Exception as error:  # noqa: BLE001 - it goes to whoever asked
-                for _, future in taken:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            except BaseException:
-                for _, future in taken:
-                    future.cancel()
-                raise
-            self._last = _Answer(begun, users, since, _by_folder(found))
-            for sought, future in taken:
-                if not future.done():
-                    future.set_result(self._last.row(sought))
+    async def _answer(self, asked: Sequence[Sought]) -> list[Accounted | None]:
+        users = frozenset(sought.user for sought in asked)
+        since, begun = min(sought.since for sought in asked), time.monotonic()
+        found = await self._ask(sorted(users), since)
+        self._last = _Answer(begun, users, since, _by_folder(found))
+        return [self._last.row(sought) for sought in asked]
 
 
 def _by_folder(rows: Sequence[Accounted]) -> dict[str, list[Accounted]]:

@@ -97,7 +97,11 @@ mine="$run/.begun.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.$$"
 echo "$me $(now) $(hostname) $$" >"$mine" || exit 127
 # A network file system may make the link and lose the answer: then it is ours, although it was there already.
 if ! ln "$mine" "$run/begun" 2>/dev/null && [ "$(cat "$mine")" != "$(cat "$run/begun" 2>/dev/null)" ]; then
-  read -r job restarts rest <"$run/begun"
+  if ! read -r job restarts rest 2>/dev/null <"$run/begun"; then
+    rm -f "$mine"
+    echo "isthmus: $(hostname) cannot make a link in $run, so nothing is begun" >&2
+    exit 127
+  fi
   if [ "$job" != "$SLURM_JOB_ID" ] || [ "$restarts" -ge "${{SLURM_RESTART_COUNT:-0}}" ]; then
     rm -f "$mine"
     echo "isthmus: job $job has begun this run already; nothing is done twice" >&2

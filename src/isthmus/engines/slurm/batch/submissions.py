@@ -1,4 +1,4 @@
-"""From a run to a submission: everything Slurm is told, and how sbatch is told it. Pure.
+"""From a run to a submission: everything Slurm is sent, and how sbatch is given it. Pure.
 
 Every text that a person chose is checked against a narrow pattern before it goes into a command line, although no shell
 of ours ever reads it: Slurm's own plugins and the site's scripts may.
@@ -26,7 +26,7 @@ RUN_ID = re.compile(r"[0-9a-z][0-9a-z-]{7,60}\.\d{1,6}")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What Slurm is told."""
+    """What Slurm is sent."""
 
     name: str
     comment: str
@@ -102,7 +102,7 @@ def make(
     environment: Mapping[str, str] | None = None,
     after: Mapping[str, int] | None = None,
 ) -> Submission:
-    """What Slurm is told of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
+    """What Slurm is sent of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
     tasks = max(run.tasks, run.nodes)
     cpus_per_task = max(1, math.ceil(run.milli_cpus / 1000 / tasks))
     least, most = node_counts(run.nodes, options)

@@ -43,8 +43,9 @@ _FOLDERS = (
     'make "$1/runs" 1777 && make "$1/news" 1733'
 )
 _TAKE_OVER = (
-    'umask 077; cd -- "$1/staging" || exit; for old in "$2".*; do test ! -d "$old" || mv -T -- "$old" ".$old"; done; '
-    'rm -rf -- ".$2".* && mkdir -- "$3"'
+    'umask 077; for old in "$1/staging/$2".*; do '
+    'test ! -d "$old" || mv -T -- "$old" "$1/staging/.${old##*/}"; done; '
+    'rm -rf -- "$1/staging/.$2".* && mkdir -- "$3"'
 )
 
 
