@@ -17,6 +17,7 @@ import isthmus
 from isthmus.engines.base import Run
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.testing.engines import (
+    BrowseContract,
     EngineTraits,
     ReadContract,
     Reopen,
@@ -104,7 +105,7 @@ if IS_ROOT:
 
 else:
 
-    class TestOrdinaryUser(RunContract, ReadContract, TaskContract):
+    class TestOrdinaryUser(RunContract, ReadContract, BrowseContract, TaskContract):
         """Under our own account, in a sandbox where the machine lets users make one."""
 
         traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)
