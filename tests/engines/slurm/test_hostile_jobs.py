@@ -38,17 +38,23 @@ async def test_whatever_a_job_leaves_others_go_on(engine: SlurmEngine, make_engi
     await engine.probe([AKIDA])
     lasting = Run(new_run_id(), "t", "lasting", command=("sleep", "1000"), milli_cpus=250)
     await engine.submit(lasting)
-    for left in LEFT:
-        runs = [hostile(name, left, and_kills=n % 2 == 0) for n, name in enumerate(NAMES)]
-        runs += [hostile("ended", WORD, and_kills=True), hostile("begun", OTHERS, and_kills=True)]
-        await asyncio.gather(*(engine.submit(run) for run in runs))
-        if left == "a pipe":  # the batch script may wait at it for ever: that is its own harm
-            await asyncio.gather(*(cancel_begun(engine, run.id) for run in runs[: len(NAMES)]))
-        ends = await asyncio.gather(*(wait_ended(engine, run.id) for run in runs))
-        assert all(end.message.isprintable() for end in ends)
-        for run in runs:
-            assert len(await engine.read_log(run.id, Stream.STDOUT, 0, 100)) <= 100
-            await engine.read_samples(run.id, 0, 100)
+    runs = {
+        left: [
+            *(hostile(name, left, and_kills=n % 2 == 0) for n, name in enumerate(NAMES)),
+            hostile("ended", WORD, and_kills=True),
+            hostile("begun", OTHERS, and_kills=True),
+        ]
+        for left in LEFT
+    }
+    every = [run for some in runs.values() for run in some]
+    await asyncio.gather(*(engine.submit(run) for run in every))
+    # The batch script may wait at a pipe for ever: that is its own harm.
+    await asyncio.gather(*(cancel_begun(engine, run.id) for run in runs["a pipe"][: len(NAMES)]))
+    ends = await asyncio.gather(*(wait_ended(engine, run.id) for run in every))
+    assert all(end.message.isprintable() for end in ends)
+    for run in every:
+        assert len(await engine.read_log(run.id, Stream.STDOUT, 0, 100)) <= 100
+        await engine.read_samples(run.id, 0, 100)
     good = Run(new_run_id(), "t", "good", command=("/bin/sh", "-c", "echo fine"), milli_cpus=250)
     await engine.submit(good)
     end = await wait_ended(engine, good.id)
