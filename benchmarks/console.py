@@ -52,15 +52,17 @@ def run(seconds: int) -> Section:
         )
         waiting = _cancels(browser, server, [f"job-{number}" for number in range(CANCELS)], "Held")
         p95 = _p95(waiting)
-        told = f"p50 {statistics.median(waiting):.0f} ms, p95 {p95:.0f} ms"
-        section.figures.append(Figure("cancel to shown, waiting job", told, "", None, "p95 < 300 ms", p95 < 300))
+        reported = f"p50 {statistics.median(waiting):.0f} ms, p95 {p95:.0f} ms"
+        section.figures.append(Figure("cancel to shown, waiting job", reported, "", None, "p95 < 300 ms", p95 < 300))
         running = _cancels(browser, server, _start(server, CANCELS // 4), "Running")
-        told = f"p50 {statistics.median(running):.0f} ms, p95 {_p95(running):.0f} ms"
-        section.figures.append(Figure("cancel to shown, running job", told))
+        reported = f"p50 {statistics.median(running):.0f} ms, p95 {_p95(running):.0f} ms"
+        section.figures.append(Figure("cancel to shown, running job", reported))
         alone, together = _left_open(server)
-        told = f"{together * 100:.1f} % of a core"
+        reported = f"{together * 100:.1f} % of a core"
         base = f"{alone * 100:.1f} % with none"
-        section.figures.append(Figure(f"{CONSOLES} consoles left open", told, base, None, "< 25 %", together < 0.25))
+        section.figures.append(
+            Figure(f"{CONSOLES} consoles left open", reported, base, None, "< 25 %", together < 0.25)
+        )
     return section
 
 

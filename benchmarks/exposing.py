@@ -47,9 +47,9 @@ def run(seconds: int) -> Section:
         for size in SIZES:
             with tempfile.TemporaryDirectory() as folder:
                 ours, theirs, lost = asyncio.run(_measure(servers, Path(folder), size, max(LEAST_SECONDS, seconds)))
-            told = f"{ours:.2f} % of a core (the API server: {theirs:.1f} %); {lost} nodes seemed lost meanwhile"
+            reported = f"{ours:.2f} % of a core (the API server: {theirs:.1f} %); {lost} nodes seemed lost meanwhile"
             target = "below 5 %" if size == max(SIZES) else ""
-            section.add(Figure(f"{size} nodes: cpu of the operator", told, target=target))
+            section.add(Figure(f"{size} nodes: cpu of the operator", reported, target=target))
             section.figures[-1].met = ours < 5 if target else None
     return section
 

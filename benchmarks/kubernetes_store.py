@@ -81,7 +81,7 @@ def _requests(server: ServerProcess, control: LabControlPlane, jobs: int) -> Fig
     spent = counted(control)
     spent.subtract(before)
     each = sum(spent.values()) / jobs
-    measured = f"{each:.1f}: {told(spent, jobs)} ({took:.0f} s in all)"
+    measured = f"{each:.1f}: {reported(spent, jobs)} ({took:.0f} s in all)"
     figure = Figure(f"as store, {jobs} jobs: API requests for each", measured, target="below 8")
     figure.met = each < 8
     return figure
@@ -95,7 +95,7 @@ def settle(count: Callable[[], Counter[str]]) -> None:
         time.sleep(2)
 
 
-def told(spent: Counter[str], jobs: int) -> str:
+def reported(spent: Counter[str], jobs: int) -> str:
     """What was asked, most first."""
     return ", ".join(f"{what} {count / jobs:.2f}" for what, count in spent.most_common() if count / jobs >= 0.01)
 

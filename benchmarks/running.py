@@ -32,13 +32,13 @@ def run(seconds: int) -> Section:
         ours = _times([command, "run", "--", "true"], folder, environment, count)
         over50, over99 = _at(ours, 0.5) - _at(plain, 0.5), _at(ours, 0.99) - _at(plain, 0.99)
         base = f"`true` {_at(plain, 0.5):.1f} ms, `python -c pass` {_at(python, 0.5):.1f} ms"
-        told = f"p50 +{over50:.0f} ms, p99 +{over99:.0f} ms"
+        reported = f"p50 +{over50:.0f} ms, p99 +{over99:.0f} ms"
         section.figures.append(
-            Figure("`isthmus run -- true` over `true`", told, base, None, "p50 150 ms", over50 <= 150)
+            Figure("`isthmus run -- true` over `true`", reported, base, None, "p50 150 ms", over50 <= 150)
         )
         started = _accepted_to_started(server, count)
-        told = f"p50 {_at(started, 0.5):.1f} ms, p99 {_at(started, 0.99):.1f} ms"
-        section.figures.append(Figure("accepted to started", told, "", None, "p50 20 ms", _at(started, 0.5) <= 20))
+        reported = f"p50 {_at(started, 0.5):.1f} ms, p99 {_at(started, 0.99):.1f} ms"
+        section.figures.append(Figure("accepted to started", reported, "", None, "p50 20 ms", _at(started, 0.5) <= 20))
     return section
 
 

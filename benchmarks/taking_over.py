@@ -26,8 +26,8 @@ def run(seconds: int) -> Section:
     )
     for what, sign in (("killed", signal.SIGKILL), ("frozen, or on another machine", signal.SIGSTOP)):
         taken = sorted(_measure(sign) for _ in range(TIMES))
-        told = f"median {statistics.median(taken):.1f} s, longest {taken[-1]:.1f} s"
-        section.figures.append(Figure(what, told, "", None, "< 4 s", taken[-1] < 4))
+        reported = f"median {statistics.median(taken):.1f} s, longest {taken[-1]:.1f} s"
+        section.figures.append(Figure(what, reported, "", None, "< 4 s", taken[-1] < 4))
     return section
 
 

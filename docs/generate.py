@@ -154,10 +154,10 @@ def kinds_page() -> str:
 def _about(kind: Kind) -> list[str]:
     where = "in a tenant's namespace" if kind.namespaced else "belongs to nobody, known to all"
     module = inspect.getmodule(kind.model)
-    told = inspect.cleandoc(module.__doc__ or "") if module else ""
+    reported = inspect.cleandoc(module.__doc__ or "") if module else ""
     fields = ", ".join(f"`{f}`" for f in ("metadata.name", *kind.fields))
     names = ", ".join(f"`{n}`" for n in (kind.plural, *kind.short_names))
-    lines = [told, "", f"Names: {names}; {where}. Field selectors: {fields}.", "", f"Rights: {_rights(kind)}."]
+    lines = [reported, "", f"Names: {names}; {where}. Field selectors: {fields}.", "", f"Rights: {_rights(kind)}."]
     if kind.changes is not None:
         times = sorted({kind.when(name) for name in kind.changes})
         said = (

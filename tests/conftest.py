@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from isthmus.errors import Misconfigured
-from isthmus.lab.fetching import teller
+from isthmus.lab.fetching import reporter
 from isthmus.lab.kubernetes.binaries import ensure
 from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.testing.kubernetes import running_api_server
@@ -134,7 +134,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         try:
             ensure()
         except Misconfigured as error:  # the test itself will say so again, and fail
-            teller("kubernetes")(error.message)
+            reporter("kubernetes")(error.message)
     return (yield)
 
 

@@ -220,7 +220,7 @@ One run of ours, a colour per job, a line per device:
 
 ## When changes cost time
 
-Starting a machine takes 60 s, restoring a job 30 s. `restless` is our method told that changes are free, so that it
+Starting a machine takes 60 s, restoring a job 30 s. `restless` is our method with changes taken as free, so that it
 changes all the time. Percentages are above the bound, which knows nothing of these costs.
 Greedy and EDF change all the time too. Restless loses wherever its column is the higher one. All its changes cost it
 about half a per cent, so there is hardly more to win than that, and on single instances it may still be the lower one.

@@ -31,16 +31,16 @@ def test_the_headline_is_what_fails_where_it_fails_last() -> None:
         [
             Hindrance("abroad", "not among the sites asked for (local, hpc)", Closeness.EXCLUDED),
             Hindrance("hpc", "it does not answer", Closeness.CLOSED),
-            Hindrance("local", "it has 2 cpus, the job asks for 512", Closeness.UNABLE),
+            Hindrance("local", "it has 2 CPUs, the job asks for 512", Closeness.UNABLE),
         ]
     )
-    assert found.headline == "no site can run this job: local has 2 cpus, the job asks for 512"
+    assert found.headline == "no site can run this job: local has 2 CPUs, the job asks for 512"
     assert [site for site, _ in found.sites] == ["local", "hpc", "abroad"], "those excluded on purpose are last"
     assert read_reasons(str(found)) == found
 
 
 def test_a_site_that_would_suit_and_is_away_comes_first() -> None:
-    small = Hindrance("local", "it has 2 cpus, the job asks for 8", Closeness.UNABLE)
+    small = Hindrance("local", "it has 2 CPUs, the job asks for 8", Closeness.UNABLE)
     found = no_site([small, Hindrance("hpc", "it does not answer", Closeness.AWAY)])
     assert found.headline == "no site can run this job: hpc does not answer"
 
@@ -54,7 +54,7 @@ def test_many_sites_are_counted_and_not_all_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "headline", "sites"),
     [
-        ("2 of 2 cpus free; hpc: 0 of 4 cpus free", "2 of 2 cpus free", ["hpc"]),
+        ("2 of 2 CPUs free; hpc: 0 of 4 CPUs free", "2 of 2 CPUs free", ["hpc"]),
         ("no site satisfies the job. a: x; b: y", "no site satisfies the job", ["a", "b"]),
         ("waits for job train", "waits for job train", []),
         ("exit 1; see: the log", "exit 1", ["see"]),

@@ -76,9 +76,9 @@ async def test_stopping_ends_it_at_work_and_during_a_pause() -> None:
 
 
 async def test_failures_of_vital_tasks_are_the_owners_and_others_are_not() -> None:
-    counted, told = Counter[str](), []
+    counted, reported = Counter[str](), []
     owned = SupervisedTasks(failed=lambda name: counted.update([name]), longest_pause=SHORT)
-    owned.on_change(lambda: told.append(dict(owned.failures())))
+    owned.on_change(lambda: reported.append(dict(owned.failures())))
     owned.start("watcher", Flaky())
     owned.spawn("settle", Flaky(ValueError("of one run"), None), of="run-1")
     await until(lambda: counted["settle"])
@@ -86,10 +86,10 @@ async def test_failures_of_vital_tasks_are_the_owners_and_others_are_not() -> No
     await until(lambda: len(owned.all()) == 1)
     (vital,) = owned.vital()
     vital.interrupt(ValueError("broken"))
-    await until(lambda: told)
-    assert told[0] == {"watcher": "ValueError: broken"}
+    await until(lambda: reported)
+    assert reported[0] == {"watcher": "ValueError: broken"}
     await until(lambda: not owned.failures())
-    assert told[-1] == {}
+    assert reported[-1] == {}
     await owned.close()
     assert owned.all() == []
 
@@ -105,6 +105,6 @@ async def test_one_task_of_each_piece_of_work_at_a_time() -> None:
 
 
 async def test_a_reason_is_one_bounded_line() -> None:
-    told = reason(ValueError("a\nb" + "x" * 10_000))
-    assert "\n" not in told
-    assert len(told) == tasks.LONGEST_REASON
+    reported = reason(ValueError("a\nb" + "x" * 10_000))
+    assert "\n" not in reported
+    assert len(reported) == tasks.LONGEST_REASON

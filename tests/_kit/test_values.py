@@ -62,7 +62,7 @@ def test_amounts_that_differ_are_written_differently() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "reported"),
     [
         ({"CONFIG_ARGS": "'--prefix=/home/a/.pyenv/versions/3.12.1' '--enable-shared'"}, False),
         ({"CONFIG_ARGS": "'--prefix=/home/a/.pyenv/versions/3.12.1' '--enable-optimizations' '--with-lto'"}, True),
@@ -73,9 +73,9 @@ def test_amounts_that_differ_are_written_differently() -> None:
     ],
 )
 def test_how_an_interpreter_was_built_is_told_only_where_it_is_known(
-    variables: dict[str, object], told: bool | None
+    variables: dict[str, object], reported: bool | None
 ) -> None:
-    assert is_optimised(variables) is told
+    assert is_optimised(variables) is reported
 
 
 @given(st.integers(1, 10**7))

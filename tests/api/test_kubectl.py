@@ -237,10 +237,10 @@ def test_wait(kubectl: Kubectl, platform: Any) -> None:
         finished(waiting, "condition met")
 
 
-def finished(process: subprocess.Popen[str], told: str) -> None:
+def finished(process: subprocess.Popen[str], reported: str) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert told in output
+    assert reported in output
 
 
 def minor(kubectl: Kubectl) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from isthmus.testing.servers import eventually
 
 pytestmark = pytest.mark.real
 
@@ -74,6 +77,33 @@ def test_outputs_of_an_array_come_back_by_index(isthmus: Any, work: Path) -> Non
     assert isthmus("outputs", "parts", "-o", "name").stdout == "0/o.txt\n1/o.txt\n"
     assert isthmus("download", "parts", "elsewhere").stdout == "0/o.txt\n1/o.txt\n"
     assert isthmus("download", "parts", "--file", "1/o.txt").stdout == "1\n"
+
+
+def test_a_batch_script_where_there_is_no_slurm(isthmus: Any, work: Path) -> None:
+    (work / "sub").mkdir()
+    (work / "sub" / "in.txt").write_text("one\n")
+    (work / "job.sh").write_text(
+        "#!/bin/sh\n#SBATCH -J 'My Train' --array=1-2 --chdir=sub\n#SBATCH -o logs/%x_%A_%a.out\n"
+        'cat in.txt; cat logs/*_$SLURM_ARRAY_TASK_ID.out >seen; echo "$SLURM_JOB_NAME" >&2\n'
+        'cd "$SLURM_SUBMIT_DIR"; ls\n'
+    )
+    done = isthmus("run", "--outputs", "**/seen", "--", "job.sh")
+    assert done.returncode == 0, done.stderr
+    logs = sorted((work / "sub" / "logs").iterdir())
+    assert [re.sub(r"\d{8,10}", "N", log.name) for log in logs] == ["My Train_N_1.out", "My Train_N_2.out"]
+    assert [log.read_text() for log in logs] == ["one\nMy Train\njob.sh\nsub\n"] * 2
+    assert [(work / index / "sub" / "seen").read_text() for index in "12"] == ["one\n"] * 2
+    assert not (work / "1" / "sub" / "logs").exists()
+
+
+def test_a_script_that_needs_slurms_programs_waits_for_a_site_that_has_them(isthmus: Any, work: Path) -> None:
+    (work / "steps.sh").write_text("#!/bin/sh\n#SBATCH -n 1\nsrun hostname\n")
+    done = isthmus("run", "--detach", "--site", "local", "steps.sh")
+    assert "the script calls srun, so it runs at Slurm sites only" in done.stderr
+    name = done.stdout.strip()
+    told = eventually(lambda: json.loads(isthmus("job", name, "-o", "json").stdout)["status"].get("message"))
+    assert "options for slurm" in told
+    assert isthmus("cancel", name).returncode == 0
 
 
 @pytest.mark.parametrize("array", [[], ["--array", "0-1"]])

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from isthmus.cli.jobs.run_words import current_spellings, ours_first
+from isthmus.cli.jobs.running import check_there
 from isthmus.client.config import find_access
 from isthmus.client.experiments import experiment_manifest
 from isthmus.client.jobs import job_manifest
 from isthmus.client.kubeconfigs import Access, write_access
-from isthmus.errors import Invalid
+from isthmus.errors import Invalid, NotFound
 from isthmus.resources.kinds import JOB
 from isthmus.resources.validation import validate
 
@@ -69,15 +70,17 @@ def test_the_tenant_of_one_token_is_not_assumed_for_another(tmp_path: Path) -> N
 
 @pytest.mark.real
 def test_names_that_do_not_exist_are_reported_before_the_job_is_sent(isthmus: Any, work: Path) -> None:
-    for words, told in (
+    for words, reported in (
         (("--site", "locl"), "did you mean local?"),
         (("--device", "akdia"), "there is no device class akdia"),
         (("--after", "nosuchjob"), "there is no job nosuchjob"),
         (("--from", "nosuchjob"), "there is no job nosuchjob"),
     ):
         done = isthmus("run", "-d", "--no-files", *words, "--", "true")
-        assert (done.returncode, told in done.stderr) == (3, True), done.stderr
+        assert (done.returncode, reported in done.stderr) == (3, True), done.stderr
         assert "--force" in done.stderr
+    compared = isthmus("compare", "-d", "--no-files", "--devices", "cpu,akdia", "--", "true")
+    assert (compared.returncode, "no device class akdia" in compared.stderr) == (3, True), compared.stderr
     (work / "job.yaml").write_text(
         json.dumps({
             "apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"name": "lost"},
@@ -89,6 +92,15 @@ def test_names_that_do_not_exist_are_reported_before_the_job_is_sent(isthmus: An
     forced = isthmus("submit", "--force", "job.yaml")
     assert forced.returncode == 0, forced.stderr
     assert isthmus("delete", "job", "lost").returncode == 0
+
+
+@pytest.mark.real
+def test_a_detached_job_that_no_site_can_run_says_so_at_once(isthmus: Any) -> None:
+    for words in (("--cpus", "90000"), ("--image", "debian:12")):
+        done = isthmus("run", "-d", "--no-files", *words, "--", "true")
+        assert done.returncode == 0, done.stderr
+        assert "no site can run this job: " in done.stderr
+        assert isthmus("cancel", done.stdout.strip()).returncode == 0
 
 
 @pytest.mark.real
@@ -136,7 +148,7 @@ def test_the_former_name_of_a_checkpoint_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "reported"),
     [
         ({"command": "echo hi"}, "spec.command: must be a list, not the text 'echo hi'; write [echo, hi]"),
         ({"command": ["a"], "retries": "3"}, "write {limit: 3}"),
@@ -148,10 +160,10 @@ def test_the_former_name_of_a_checkpoint_is_read() -> None:
         ({"command": ["a"], "outputs": ["x"] * 300}, "has 300 entries; 256 are allowed"),
     ],
 )
-def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str, Any], told: str) -> None:
+def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str, Any], reported: str) -> None:
     with pytest.raises(Invalid) as caught:
         validate(JOB, job(spec))
-    assert told in caught.value.message
+    assert reported in caught.value.message
     assert "Input should" not in caught.value.message
 
 
@@ -163,3 +175,25 @@ def test_a_server_that_does_not_answer_is_named(environment: dict[str, str]) -> 
             assert process.stderr is not None
             assert "has not answered yet" in process.stderr.readline()
             process.kill()
+
+
+def test_what_can_only_be_a_file_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").touch()
+    for word in ("job.sh", "python3", "./run.sh", "/opt/run.py"):
+        check_there(word)
+    for word in ("jbo.sh", "train.py", "task.yaml"):
+        with pytest.raises(NotFound, match=f"there is no file {word} here"):
+            check_there(word)
+
+
+def test_wrong_values_are_explained_without_words_of_a_model(offline: Any) -> None:
+    for words, told in (
+        (("logs", "x", "--tail", "y"), "it must be a whole number"),
+        (("run", "--gpus", "-1", "true"), "it must be at least 1"),
+        (("jobs", "-o", "nosuch"), "'nosuch' is not one of"),
+    ):
+        said = offline(*words)
+        assert (said.returncode, told in said.stderr) == (2, True), said.stderr
+        assert "Input should" not in said.stderr
+        assert "Value error" not in said.stderr

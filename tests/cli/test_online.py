@@ -133,10 +133,10 @@ def test_what_is_over_is_not_changed(isthmus: Any) -> None:
     done = isthmus("cancel", "over")
     assert (done.returncode, done.stdout) == (0, "")
     assert "has already succeeded (nothing to cancel)" in done.stderr
-    for word, told in (("hold", "held"), ("release", "released")):
+    for word, reported in (("hold", "held"), ("release", "released")):
         done = isthmus(word, "over")
         assert done.returncode == 6
-        assert f"has already succeeded and cannot be {told}" in done.stderr
+        assert f"has already succeeded and cannot be {reported}" in done.stderr
     assert json.loads(isthmus("get", "job", "over", "-o", "json").stdout)["spec"]["intent"] == "Run"
 
 
@@ -166,15 +166,15 @@ def test_a_name_that_is_not_there_is_told_with_what_to_do(isthmus: Any) -> None:
     isthmus("run", "-d", "--no-files", "--name", "mistyped-often", "--", "true")
     for words in (["job"], ["logs"], ["cancel"], ["outputs"], ["top"], ["get", "job"], ["delete", "job"]):
         done = isthmus(*words, "mystiped-often")
-        told = (
+        reported = (
             "there is no job mystiped-often in tenant default; did you mean mistyped-often? `isthmus jobs -n default`"
         )
-        assert (done.returncode, told in done.stderr) == (3, True), (words, done.stderr)
+        assert (done.returncode, reported in done.stderr) == (3, True), (words, done.stderr)
     done = isthmus("cancel", "mistyped", "nothing-like-it")
     assert "there is no job mistyped in tenant default; did you mean mistyped-often?" in done.stderr, "a beginning does"
     assert "there is no job nothing-like-it in tenant default; `isthmus jobs -n default` lists them" in done.stderr
-    told = isthmus("job", "mystiped-often", "-n", "namesakes").stderr
-    assert "there is no job mystiped-often in tenant namesakes; `isthmus jobs -n namesakes` lists them" in told
+    reported = isthmus("job", "mystiped-often", "-n", "namesakes").stderr
+    assert "there is no job mystiped-often in tenant namesakes; `isthmus jobs -n namesakes` lists them" in reported
     assert (
         "there is no site locale; did you mean local? `isthmus sites` lists them" in isthmus("sites", "locale").stderr
     )
@@ -502,7 +502,7 @@ def test_output_files_of_a_batch_script_come_back(isthmus: Any, work: Path) -> N
     )
     done = isthmus("run", "--name", "batch-files", "job.sh")
     assert (done.returncode, done.stdout) == (0, "to out\n"), done.stderr
-    assert (work / "logs" / "batch-files_0.out").read_text() == "to out\n"
+    assert (work / "logs" / "batch-files_4294967294.out").read_text() == "to out\n"
     assert (work / "err.txt").read_text() == "to err\n"
 
 

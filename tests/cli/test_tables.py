@@ -35,14 +35,14 @@ JOB: dict[str, Any] = {
 
 
 def test_a_job_that_waits_says_why_in_a_line_and_lists_the_sites_below() -> None:
-    why = "no site can run this job: local has 2 cpus, the job asks for 512"
-    message = f"{why}. local: it has 2 cpus, the job asks for 512; far: not among the sites asked for (local)"
+    why = "no site can run this job: local has 2 CPUs, the job asks for 512"
+    message = f"{why}. local: it has 2 CPUs, the job asks for 512; far: not among the sites asked for (local)"
     waiting = {**JOB, "status": {"phase": "Pending", "reason": "NoSiteFits", "message": message}}
     lines = page(waiting, [], []).splitlines()
     assert f"Why:        {why} (NoSiteFits)" in lines
     at = lines.index("Sites:")
     assert lines[at + 1 : at + 3] == [
-        "  local  it has 2 cpus, the job asks for 512",
+        "  local  it has 2 CPUs, the job asks for 512",
         "  far    not among the sites asked for (local)",
     ]
     assert "Sites:" not in page(JOB, [], []), "what has ended is told of no sites"
@@ -95,7 +95,7 @@ def test_the_page_of_a_job() -> None:
     events = [{"lastTimestamp": "2026-01-01T00:00:00Z", "reason": "Placed", "message": "placed at local", "count": 3}]
     text = page(JOB, events, [{"path": "out/a", "size": 2048}, {"path": "l", "link": "out/a"}])
     for part in (
-        "Phase:      Failed", "Exit:       SIGKILL", "2 cpus, at most 1h", "Ran for:    1m30s", "12s of cpu",
+        "Phase:      Failed", "Exit:       SIGKILL", "2 CPUs, at most 1h", "Ran for:    1m30s", "12s of CPU time",
         "3.14 J (estimated)", "1 file, 2KiB; not kept: big.bin: too large", "2KiB  out/a", "l -> out/a", "(x3)",
     ):  # fmt: skip
         assert part in text, part
@@ -118,10 +118,10 @@ def test_nothing_that_a_terminal_would_obey_reaches_it(capsys: pytest.CaptureFix
     write({"path": HOSTILE}, Format.JSON)
     write({"path": HOSTILE}, Format.YAML)
     table(["PATH"], [[HOSTILE]])
-    told = capsys.readouterr()
-    for text in (told.err, told.out.replace("\x1b[1m", "").replace("\x1b[0m", "")):
+    reported = capsys.readouterr()
+    for text in (reported.err, reported.out.replace("\x1b[1m", "").replace("\x1b[0m", "")):
         assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text), text
-    assert "\\x1b[2J" in told.err
+    assert "\\x1b[2J" in reported.err
 
 
 def test_programs_get_names_as_they_are_and_json_that_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:

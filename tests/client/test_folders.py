@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isthmus.client import hashes
-from isthmus.client.folders import FolderLimits, is_everything, read_folder, tell_left_out
+from isthmus.client.folders import FolderLimits, is_everything, read_folder, report_left_out
 from isthmus.client.ignoring import sort_out
 from isthmus.errors import Invalid, TooLarge
 from isthmus.resources.trees import Tree
@@ -274,12 +274,12 @@ def test_virtual_environments_and_caches_stay_here(tmp_path: Path) -> None:
     folder = read_folder(tmp_path)
     assert [file["path"] for file in json.loads(folder.document)["files"]] == ["a.py", "deep/b.py"]
     assert folder.environments == ("deep/env",)
-    told: list[str] = []
-    tell_left_out(folder, told.append)
-    assert len(told) == 1
-    assert "deep/env" in told[0]
-    tell_left_out(read_folder(tmp_path / "deep" / ".ipynb_checkpoints"), told.append)
-    assert len(told) == 1
+    reported: list[str] = []
+    report_left_out(folder, reported.append)
+    assert len(reported) == 1
+    assert "deep/env" in reported[0]
+    report_left_out(read_folder(tmp_path / "deep" / ".ipynb_checkpoints"), reported.append)
+    assert len(reported) == 1
 
 
 def test_environments_that_are_asked_for_are_sent(tmp_path: Path) -> None:

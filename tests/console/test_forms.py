@@ -137,8 +137,8 @@ def test_problems_have_lines() -> None:
 @pytest.mark.anyio
 async def test_the_editor_is_checked_as_somebody_types(person: Person) -> None:
     async def problems(text: str) -> list[tuple[int, str]]:
-        told = (await person.send("/submit/manifest", mode="manifest", manifest=text)).json()
-        return [(one["line"], one["field"]) for one in told["lines"]]
+        reported = (await person.send("/submit/manifest", mode="manifest", manifest=text)).json()
+        return [(one["line"], one["field"]) for one in reported["lines"]]
 
     good = "kind: Job\nmetadata: {name: typed, namespace: physics}\nspec:\n  command: ['true']\n"
     assert await problems(good) == []

@@ -178,8 +178,8 @@ async def test_counts_are_shown_only_where_they_agree_with_the_rows(api: Running
 
 
 async def test_reasons_are_a_headline_and_a_list_that_unfolds(api: RunningApi, person: Person) -> None:
-    why = "no site can run this job: local has 2 cpus, the job asks for 512"
-    message = f"{why}. local: it has 2 cpus, the job asks for 512; far: not among the sites asked for (local)"
+    why = "no site can run this job: local has 2 CPUs, the job asks for 512"
+    message = f"{why}. local: it has 2 CPUs, the job asks for 512; far: not among the sites asked for (local)"
     await api.create_job("large", phase="Pending", reason="NoSiteFits", message=message)
     for path in ("/", "/jobs"):
         text = await person.see(path)
@@ -189,7 +189,7 @@ async def test_reasons_are_a_headline_and_a_list_that_unfolds(api: RunningApi, p
     notice = text[text.index("Why it waits") : text.index('data-live="facts"')]
     assert "<summary>2 sites</summary>" in notice
     assert re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)", notice) == [
-        ("local", "it has 2 cpus, the job asks for 512"),
+        ("local", "it has 2 CPUs, the job asks for 512"),
         ("far", "not among the sites asked for (local)"),
     ]
 

@@ -133,10 +133,10 @@ async def test_a_tenant_sees_nothing_of_another(api: RunningApi) -> None:
         assert "secret" not in text.replace('value="secret"', "").replace("q=secret", ""), path
         assert "physics" not in text, path
     for path in ("", "/log", "/files/x", "/archive", "/metrics"):
-        told = await stranger.see(f"/jobs/physics/secret-job{path}", 403)
-        assert told.replace("secret-job", "") == (await stranger.see(f"/jobs/physics/other-name{path}", 403)).replace(
-            "other-name", ""
-        ), "nor whether it exists"
+        reported = await stranger.see(f"/jobs/physics/secret-job{path}", 403)
+        assert reported.replace("secret-job", "") == (
+            await stranger.see(f"/jobs/physics/other-name{path}", 403)
+        ).replace("other-name", ""), "nor whether it exists"
     await stranger.see("/tenants/physics", 403)
     await stranger.see("/jobs?tenant=physics", 403)
     await stranger.see("/submit?copy=physics/secret-job", 403)
@@ -304,8 +304,8 @@ async def test_submitting(api: RunningApi, person: Person) -> None:
     assert re.search(r'data-problem="metadata.name">[^<]+not a name', wrong.text)
     assert re.search(r'data-problem="spec.resources.memory">[^<]+', wrong.text)
     assert 'value="lots"' in wrong.text, "nothing typed is lost"
-    told = (await person.send("/submit/manifest", what="script", **{"spec.priority": "high"})).json()
-    assert list(told["problems"]) == ["spec.priority"]
+    reported = (await person.send("/submit/manifest", what="script", **{"spec.priority": "high"})).json()
+    assert list(reported["problems"]) == ["spec.priority"]
     for text, said in (("a: [", "not YAML"), ("- 1", "must be one object"), ("kind: Site", "Job or Experiment")):
         answer = await person.send("/submit", mode="manifest", manifest=text)
         assert answer.status_code == 422
@@ -339,10 +339,10 @@ async def test_the_log_comes_through(api: RunningApi, person: Person) -> None:
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.headers["x-content-type-options"] == "nosniff"
     events = {"Accept": "text/event-stream", "Last-Event-ID": "0:5"}
-    told = (await person.http.get("/console/jobs/physics/a/log?follow=true", headers=events)).text
-    assert "line" not in told
-    assert "not bold" in told
-    assert "event: end" in told
+    reported = (await person.http.get("/console/jobs/physics/a/log?follow=true", headers=events)).text
+    assert "line" not in reported
+    assert "not bold" in reported
+    assert "event: end" in reported
 
 
 async def test_tenants_and_tokens(api: RunningApi) -> None:

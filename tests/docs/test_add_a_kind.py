@@ -146,8 +146,8 @@ async def test_it_is_authorised(api: RunningApi) -> None:
             review = {"spec": {"namespace": TENANT_NAME}}
             found = await http.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", json=review,
                                     headers={"Content-Type": "application/json"})  # fmt: skip
-            told = {rule["resources"][0] for rule in found.json()["status"]["resourceRules"]}
-            assert ("datasets" in told or "*" in told) == (codes[0] == 200)
+            reported = {rule["resources"][0] for rule in found.json()["status"]["resourceRules"]}
+            assert ("datasets" in reported or "*" in reported) == (codes[0] == 200)
 
 
 async def test_only_what_may_change_does(api: RunningApi) -> None:
@@ -228,8 +228,8 @@ async def test_the_command_line_knows_it(api: RunningApi) -> None:
     with pytest.raises(NotFound) as refused:
         await asyncio.to_thread(call, ["get", "dataset", "digit"])
     listing = f"`isthmus datasets -n {TENANT_NAME}` lists them"
-    told = f"there is no dataset digit in tenant {TENANT_NAME}; did you mean digits? {listing}"
-    assert refused.value.message == told
+    reported = f"there is no dataset digit in tenant {TENANT_NAME}; did you mean digits? {listing}"
+    assert refused.value.message == reported
 
 
 async def test_the_console_shows_it(api: RunningApi) -> None:

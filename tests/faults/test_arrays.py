@@ -58,10 +58,10 @@ def test_an_array_waits_for_its_dependencies_as_a_whole(plane: Any, on_virtual_t
             await it.submit("first")
             await it.submit("array", dependencies=[{"job": "first"}], array={"indices": "0-5", "limit": 1})
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 return bool((await it.job("array")).status.reason == "DependencyWaiting")
 
-            await it.until(told)
+            await it.until(reported)
             assert await it.job("array-0") is None
             first = await it.phase("first", "Running")
             it.machine.end(first.run_id)

@@ -144,7 +144,7 @@ def test_what_was_measured_is_believed_from_then_on(on_virtual_time: Run, plane:
             assert chosen is not None
             assert (chosen.class_, chosen.source) == ("slow", "PastRuns")
             assert abs(chosen.seconds - 120) < 5
-            assert any(told.startswith("fast: there is neither") for told in second.status.plan.left_out)
+            assert any(reported.startswith("fast: there is neither") for reported in second.status.plan.left_out)
 
     on_virtual_time(scenario())
 

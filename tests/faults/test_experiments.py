@@ -88,9 +88,9 @@ def test_stopped_at_any_moment_every_run_is_made_once(
             points = {}
             for job in await it.jobs():
                 cell = (job.metadata.labels or {})["isthmus.dev/cell"]
-                told = (job.metadata.annotations or {})["isthmus.dev/point"]
-                assert points.setdefault(cell, told) == told, "all repetitions of a trial have its point"
-                assert json.loads(told)["rate"] == next(e.value for e in job.spec.env if e.name == "PARAM_rate")
+                reported = (job.metadata.annotations or {})["isthmus.dev/point"]
+                assert points.setdefault(cell, reported) == reported, "all repetitions of a trial have its point"
+                assert json.loads(reported)["rate"] == next(e.value for e in job.spec.env if e.name == "PARAM_rate")
 
     on_virtual_time(story())
 

@@ -32,14 +32,16 @@ def test_thousands_of_finished_and_hundreds_of_waiting_jobs_are_found_again(own_
     server.submit("new", script="echo ran", priority=10)
     assert server.finished("new")["phase"] == "Succeeded"
     assert memory_of(server) < 300
-    told = "?fieldSelector=status.phase%3DPending&limit=1000"
-    waiting = ask(server, "GET", server.jobs() + told).object["items"]
+    reported = "?fieldSelector=status.phase%3DPending&limit=1000"
+    waiting = ask(server, "GET", server.jobs() + reported).object["items"]
     assert len(waiting) == WAITING
     eventually(
-        lambda: all(item["status"].get("message") for item in ask(server, "GET", server.jobs() + told).object["items"])
+        lambda: all(
+            item["status"].get("message") for item in ask(server, "GET", server.jobs() + reported).object["items"]
+        )
     )
     assert ask(server, "DELETE", f"{server.jobs()}?fieldSelector=status.phase%3DPending").code == 200
-    eventually(lambda: not ask(server, "GET", server.jobs() + told).object["items"])
+    eventually(lambda: not ask(server, "GET", server.jobs() + reported).object["items"])
 
 
 def test_an_admin_token_that_was_deleted_does_not_come_back_with_the_next_start(own_server: ServerProcess) -> None:

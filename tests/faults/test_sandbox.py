@@ -171,9 +171,9 @@ newline"; printf x > plain
     assert status["phase"] == "Succeeded"
     listed = ask(server, "GET", f"{server.jobs()}/hurtful/outputs").object
     assert {"plain"} <= {file["path"] for file in listed["files"]} <= {"plain", "with\nnewline"}
-    told = " ".join(status["outputs"]["skipped"])
-    assert "shadow" in told
-    assert "pipe" in told
+    reported = " ".join(status["outputs"]["skipped"])
+    assert "shadow" in reported
+    assert "pipe" in reported
     ask(server, "DELETE", f"{server.jobs()}/hurtful")
     eventually(lambda: ask(server, "GET", f"{server.jobs()}/hurtful").code == 404)
 

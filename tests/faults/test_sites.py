@@ -71,17 +71,17 @@ def test_a_placed_job_says_that_its_site_does_not_answer(plane: Any, on_virtual_
             it.machine.faults.unavailable = "gone fishing"
             await it.submit("job")
 
-            async def told(text: str) -> Any:
+            async def reported(text: str) -> Any:
                 job = await it.job("job")
                 return job if text in (job.status.message or "") else None
 
-            waiting = await it.until(lambda: told("gone fishing"))
+            waiting = await it.until(lambda: reported("gone fishing"))
             assert (waiting.status.phase, waiting.status.message) == ("Placed", "waits for site fake: gone fishing")
             written = len(it.store.updates)
             await asyncio.sleep(600)
             assert len(it.store.updates) == written, "what is no news is not written"
             it.machine.faults.unavailable = "gone hunting"
-            await it.until(lambda: told("hunting"))
+            await it.until(lambda: reported("hunting"))
             it.machine.faults.unavailable = ""
             assert (await it.phase("job", "Running")).status.message is None
 
@@ -155,7 +155,7 @@ def test_a_run_forgotten_while_its_outputs_are_collected_does_not_hold_its_job_f
             it.machine.faults.silent = True
             it.machine.end(job.run_id)
             it.machine.faults.silent = False
-            original = type(it.machine).tell
+            original = type(it.machine).notify
             it.machine.runs[job.run_id].outcome = Outcome(files={"kept": b"1"})
             seen = it.machine.runs[job.run_id]
             # It is there when it is looked at, and gone when its files are asked for.
@@ -277,7 +277,7 @@ def test_what_a_site_learns_after_the_end_is_put_right(
             same = {"usage": None}
             assert after.status.model_copy(update=same) == before.status.model_copy(update=same)
             written = len(it.store.updates)
-            it.machine.tell(before.run_id)
+            it.machine.notify(before.run_id)
             await asyncio.sleep(600)
             assert len(it.store.updates) == written, "what is no news is not written"
             assert it.machine.starts[before.run_id] == 1

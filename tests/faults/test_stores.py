@@ -39,10 +39,10 @@ def test_a_store_that_is_away_while_jobs_wait_does_not_end_the_control_plane(
             it.machine.end(waits.run_id)
             assert (await it.ended("waits")).status.phase == "Succeeded"
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 return bool((await it.job("waits-too")).status.reason == "NoSiteFits")
 
-            await it.until(told)
+            await it.until(reported)
 
     on_virtual_time(story())
 

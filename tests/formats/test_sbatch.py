@@ -43,7 +43,7 @@ def test_the_usual_lines() -> None:
         "tasksPerNode": 4,
     }
     assert found.array == {"indices": "0-9", "limit": 2}
-    assert found.separate_streams
+    assert found.streams == "Separate"
     assert found.log_files == {"stdout": "out-%j.txt", "stderr": "err.txt"}
     assert found.unheeded == []
 
@@ -78,11 +78,11 @@ def test_what_is_not_honoured_is_named() -> None:
     found = batch(
         "--dependency=afterok:12?afterok:13", "--chdir=/scratch", "--gres=tpu:1", "--mem=0", "--mail-type=END", "--bb=x"
     )
-    told = " ".join(found.unheeded)
+    reported = " ".join(found.unheeded)
     assert len(found.unheeded) == 6
-    assert "not one of them (?)" in told
-    assert "--gres=tpu:1" in told
-    assert "--bb=x is not honoured" in told
+    assert "not one of them (?)" in reported
+    assert "--gres=tpu:1" in reported
+    assert "--bb=x is not honoured" in reported
     assert found.resources == {}
 
 
@@ -222,9 +222,59 @@ def test_what_sbatch_refuses_is_refused() -> None:
 
 def test_singleton_goes_by_the_name_in_slurms_queue() -> None:
     found = batch("--job-name='My Train'", "--dependency=singleton")
-    assert found.slurm == {"dependency": "singleton", "jobName": "My-Train"}
+    assert (found.slurm, found.env) == ({"dependency": "singleton"}, {"SLURM_JOB_NAME": "My Train"})
 
 
 def test_output_files_outside_the_folder_are_named() -> None:
     assert "--output=/home/ann/x.out is not honoured" in batch("--output=/home/ann/x.out").unheeded[0]
-    assert batch("-o /dev/null") == batch()
+    assert "--error=../x.err is not honoured" in batch("--error=../x.err").unheeded[0]
+    found = batch("-o /dev/null")
+    assert (found.log_files, found.unheeded) == ({}, [])
+
+
+def test_both_streams_go_into_one_file_unless_another_is_named() -> None:
+    assert (batch("-o x.out").streams, batch("-o x.out").log_files) == ("Merged", {"stdout": "x.out"})
+    assert (batch("-o x", "-e x").streams, batch("-o x", "-e x").log_files) == ("Merged", {"stdout": "x"})
+    found = batch("-e x.err", "--open-mode=append")
+    assert (found.streams, found.log_files) == ("Separate", {"stderr": "x.err", "append": True})
+    assert batch("-n 2").streams is None
+    job = {"spec": {"script": "x", "streams": "Separate"}}
+    assert merged(job, batch("-o x.out"))["spec"]["streams"] == "Merged", "whatever the terminal is"
+
+
+def test_the_folder_to_start_in() -> None:
+    assert [batch(f"-D {folder}").working_dir for folder in ("sub", "./a/b/", ".")] == ["sub", "a/b", None]
+    for folder in ("/scratch/ann", "..", "a/../../b"):
+        assert f"--chdir={folder} is not honoured" in batch(f"--chdir={folder}").unheeded[0]
+    assert merged({"spec": {"script": "x"}}, batch("-D sub"))["spec"]["workingDir"] == "sub"
+
+
+def test_a_job_without_a_name_is_called_like_its_file() -> None:
+    assert read_batch("#SBATCH -n 1\n", file="job.sh").env == {"SLURM_JOB_NAME": "job.sh"}
+    assert read_batch("#SBATCH -J 'My Job'\n", file="job.sh").env == {"SLURM_JOB_NAME": "My Job"}
+    named = merged({"metadata": {"name": "x7"}, "spec": {"script": "x"}}, batch("-J other"))
+    assert named["spec"]["env"] == [{"name": "SLURM_JOB_NAME", "value": "x7"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        ("srun hostname", "srun"),
+        ("time srun -n 2 ./a.out", "srun"),
+        ("if x; then\n  OMP_NUM_THREADS=2 srun ./a.out\nfi", "srun"),
+        ("nodes=$(scontrol show hostnames $SLURM_JOB_NODELIST)", "scontrol"),
+        ("cat x | sbcast y /tmp/y", "sbcast"),
+        ("# srun is not called", None),
+        ("echo srun is called with srun", None),
+        ("mysrun x; ./srun-like y; cat srun", None),
+        ("command -v srun >/dev/null && srun hostname || hostname", None),
+    ],
+)
+def test_a_script_that_needs_slurms_programs_stays_at_slurm_sites(body: str, program: str | None) -> None:
+    found = read_batch(f"#!/bin/sh\n#SBATCH -n 1\n{body}\n")
+    assert found.program == program
+    made = merged(
+        {"apiVersion": JOB.api_version, "kind": "Job", "metadata": {"name": "x"}, "spec": {"script": "x"}}, found
+    )
+    kept = Job.model_validate(validate(JOB, made))
+    assert list(kept.spec.engine_options) == (["slurm"] if program else [])

@@ -37,7 +37,7 @@ class Prober:
     def __init__(self, url: str) -> None:
         self._url = url
         self._end = False
-        self._told = threading.Condition()
+        self._reported = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="prober")
         self._slowest = 0.0
         self._answers = 0
@@ -47,10 +47,10 @@ class Prober:
             while not self._end:
                 begun = time.monotonic()
                 client.get("/healthz").raise_for_status()
-                with self._told:
+                with self._reported:
                     self._slowest = max(self._slowest, time.monotonic() - begun)
                     self._answers += 1
-                    self._told.notify_all()
+                    self._reported.notify_all()
                 time.sleep(0.01)
 
     def start(self) -> None:
@@ -64,16 +64,16 @@ class Prober:
     def always_healthy(self) -> Iterator[None]:
         """Fails if an answer that was asked for during the block took too long."""
         self._wait_for_answers(1)
-        with self._told:
+        with self._reported:
             self._slowest = 0.0
         yield
         self._wait_for_answers(2)  # the first may have been asked for before
         assert self._slowest < PROMISED, f"health took {self._slowest:.1f} s"
 
     def _wait_for_answers(self, count: int) -> None:
-        with self._told:
+        with self._reported:
             wanted = self._answers + count
-            assert self._told.wait_for(lambda: self._answers >= wanted, timeout=120), "the server does not answer"
+            assert self._reported.wait_for(lambda: self._answers >= wanted, timeout=120), "the server does not answer"
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,9 @@ HERE = f"{GROUP}/namespaces/default"
 JOBS = f"{HERE}/jobs"
 JSON, YAML = "application/json", "application/yaml"
 MERGE, PATCH = "application/merge-patch+json", "application/json-patch+json"
+EXPERIMENTS = f"{HERE}/experiments"
+FORM = frozenset({200, 400, 413, 422})
+"""A form is shown again, with what is wrong with it."""
 REFUSED = frozenset({400, 404, 413, 422, 431})
 """What a refusal looks like: nothing of 500 and above."""
 
@@ -177,6 +180,55 @@ INPUTS: tuple[Input, ...] = (
         frozenset({200}),
     ),
     Input("stars in a rule", "linear time", lambda: upload(["a" * 250] * 500, "*a" * 120 + "b"), frozenset({200})),
+    Input("fields of a form", "1,000", lambda: form("x=" + "y" * 3000 + "&", 1000), FORM),
+    Input("a field of a form", "3 MiB", lambda: form("manifest=" + "%41" * 1_000_000), FORM),
+    Input(
+        "a manifest in the editor",
+        "64 deep, 200,000 parts",
+        lambda: form("mode=manifest&manifest=" + "-%20a%0A" * 340_000),
+        FORM,
+    ),
+    Input(
+        "faults in the editor",
+        "50 are named",
+        lambda: form(
+            "mode=manifest&manifest=kind:%20Job%0Aspec:%0A" + "".join(f"%20w{n}:%20a%0A" for n in range(150_000))
+        ),
+        FORM,
+    ),
+    Input(
+        "digests asked for",
+        "100,000",
+        lambda: posted({"digests": ["sha256:" + "0" * 64] * 120_000}, f"{HERE}/files/missing"),
+    ),
+    Input("wrong digests", "50 faults are named", lambda: posted({"digests": [1] * 90_000}, f"{HERE}/files/missing")),
+    Input("a tree", "paths of 4,096 characters", lambda: tree([{"path": "a/" * 4000 + "b"}] * 300)),
+    Input("links of a tree", "linear time", lambda: tree(_links()), frozenset({200})),
+    Input("files of a tree", "64 MiB", lambda: tree([{"path": f"{n}", "link": "x"} for n in range(1_500_000)])),
+    Input("parts of a tree", "64 MiB", lambda: tree([{"path": []}] * 4_000_000)),
+    Input(
+        "cells of an experiment",
+        "1,000",
+        lambda: posted(experiment([{"name": f"p{n}", "values": list(range(1000))} for n in range(32)]), EXPERIMENTS),
+    ),
+    Input(
+        "steps of a range",
+        "1,000 cells",
+        lambda: posted(
+            experiment([{"name": "p", "range": {"min": -1e308, "max": 1e308, "step": 5e-324}}]), EXPERIMENTS
+        ),
+    ),
+    Input("a moment of metrics", "a number", lambda: Request("GET", f"{HERE}/telemetry/influx?since=" + "9" * 50_000)),
+    Input(
+        "where a log goes on",
+        "20 digits",
+        lambda: Request(
+            "GET",
+            f"{JOBS}/patched/log",
+            headers={"Last-Event-ID": "9" * 50_000, "Accept": "text/event-stream"},
+        ),
+    ),
+    Input("topics of a page", "bounded", lambda: Request("GET", "/console/live?on=" + "&on=jobs" * 7000)),
     Input("rules times paths", "50 million", lambda: upload(["f"] * 20_000, "x\n" * 5000)),
     Input("depth of an upload", "128 folders", lambda: upload(["a/" * 2000 + "b"], "x")),
     Input(
@@ -186,6 +238,24 @@ INPUTS: tuple[Input, ...] = (
         frozenset({200}),
     ),
 )
+
+
+def form(text: str, times: int = 1) -> Request:
+    return Request("POST", "/console/submit/manifest", (text * times).encode(), "application/x-www-form-urlencoded")
+
+
+def tree(files: list[dict[str, Any]]) -> Request:
+    return Request("PUT", f"{HERE}/files/tree", json.dumps({"files": files}).encode())
+
+
+def _links() -> list[dict[str, Any]]:
+    """Each leads to the next."""
+    return [{"path": f"l{n}", "link": f"l{n + 1}"} for n in range(20_000)]
+
+
+def experiment(parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    metadata = {"apiVersion": "isthmus.dev/v1", "kind": "Experiment", "metadata": {"name": "hostile"}}
+    return {**metadata, "spec": {"template": {"command": ["true"]}, "parameters": parameters}}
 
 
 def owner(number: int) -> dict[str, str]:

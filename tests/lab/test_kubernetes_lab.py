@@ -137,11 +137,11 @@ def test_programs_are_downloaded_or_built_by_one_at_a_time(tmp_path: Path, monke
     monkeypatch.setattr(downloading, "reachable", lambda: False)
     monkeypatch.setattr(downloading, "download", lambda folder, say: fill("download", folder))
     monkeypatch.setattr(building, "build", lambda folder, work, say: fill("build", folder))
-    told: list[str] = []
-    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.VERSION
-    assert binaries.ensure(None, tmp_path / "a", told.append) == tmp_path / "a" / building.VERSION
+    reported: list[str] = []
+    assert binaries.ensure(None, tmp_path / "a", reported.append) == tmp_path / "a" / building.VERSION
+    assert binaries.ensure(None, tmp_path / "a", reported.append) == tmp_path / "a" / building.VERSION
     monkeypatch.setattr(downloading, "reachable", lambda: True)
-    assert binaries.ensure(None, tmp_path / "b", told.append) == tmp_path / "b" / downloading.VERSION
+    assert binaries.ensure(None, tmp_path / "b", reported.append) == tmp_path / "b" / downloading.VERSION
     assert made == ["build", "download"]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.reconcilers.recording import CALM, PATIENCE, until_written
+from isthmus.reconcilers.recording import PATIENCE, QUIET_PERIOD, until_written
 
 
 def test_what_is_said_alone_is_written_after_a_moment() -> None:
-    assert until_written(first=10.0, latest=10.0, now=10.0) == pytest.approx(CALM)
-    assert until_written(first=10.0, latest=10.0, now=10.0 + CALM) <= 0
+    assert until_written(first=10.0, latest=10.0, now=10.0) == pytest.approx(QUIET_PERIOD)
+    assert until_written(first=10.0, latest=10.0, now=10.0 + QUIET_PERIOD) <= 0
 
 
 def test_while_more_is_said_it_waits() -> None:

@@ -70,10 +70,10 @@ async def test_refused_shown_as_it_was_and_taken_again(tmp_path: Path) -> None:
         await until_seen(jobs, running)
         await store.update(JOB, changed(running, spec=spec(command=["other"])))
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return (await verdict(running.key))[0] == "False"
 
-        await until(told)
+        await until(reported)
         kept = await store.get(running.key)
         assert kept.obj["status"]["phase"] == "Running", "its run is not abandoned"
         assert (await store.update(JOB, changed(kept, status=status("Succeeded")), Part.STATUS)).version > kept.version

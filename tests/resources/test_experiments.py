@@ -26,7 +26,7 @@ def test_defaults_and_numbers_as_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "reported"),
     [
         ({"template": {}}, "spec.template: give exactly one of command"),
         ({"parameters": [{"name": "x"}]}, "exactly one of values"),
@@ -49,8 +49,8 @@ def test_defaults_and_numbers_as_values() -> None:
         ({"repetitions": 1000, "parameters": [{"name": "x", "values": list(range(11))}]}, "11000 runs"),
     ],
 )  # fmt: skip
-def test_faults_are_named_with_their_remedy(spec: dict[str, Any], told: str) -> None:
-    with pytest.raises(Invalid, match=told.replace("(", r"\(")):
+def test_faults_are_named_with_their_remedy(spec: dict[str, Any], reported: str) -> None:
+    with pytest.raises(Invalid, match=reported.replace("(", r"\(")):
         validate(EXPERIMENT, made(**spec))
 
 

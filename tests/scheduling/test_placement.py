@@ -66,7 +66,7 @@ def test_when_no_site_fits_each_site_says_which_condition_failed() -> None:
     ]
     verdict = plan(ledger(Waiting("1", big)), sites, {}).verdicts[big]
     assert verdict.reason == "NoSiteFits"
-    assert "small: it has 2 cpus, the job asks for 8" in verdict.message
+    assert "small: it has 2 CPUs, the job asks for 8" in verdict.message
     assert "far: its location is DE, wanted location == IT" in verdict.message
     assert "off: it is disabled" in verdict.message
 
@@ -129,15 +129,15 @@ def test_it_is_told_why_a_job_went_there_and_nowhere_else() -> None:
     busy = replace(hpc, others=Room(3500))
     far = SiteView("far", {}, Room(64000), closed="it is disabled")
     [gone] = plan(ledger(Waiting("1", demand(1))), [hpc, cloud], {}).assignments
-    assert (gone.site, gone.why) == ("cloud", "2 of 2 cpus free; hpc: 4 of 4 cpus free")
+    assert (gone.site, gone.why) == ("cloud", "2 of 2 CPUs free; hpc: 4 of 4 CPUs free")
     [gone] = plan(ledger(Waiting("1", demand(1))), [busy, cloud, far], {}).assignments
-    taken = "500m of 4 cpus free (3500m taken by work that is not ours)"
-    assert (gone.site, gone.why) == ("cloud", f"2 of 2 cpus free; hpc: {taken}; far: it is disabled")
+    taken = "500m of 4 CPUs free (3500m taken by work that is not ours)"
+    assert (gone.site, gone.why) == ("cloud", f"2 of 2 CPUs free; hpc: {taken}; far: it is disabled")
     full = ledger(Occupying("0", demand(2), "cloud"), Waiting("1", demand(1)))
     [gone] = plan(full, [busy, cloud], {}).assignments
     assert gone.site == "hpc"
     assert gone.why == (
-        f"no site has room now; it waits in the queue that is least full, {taken}; cloud: 0 of 2 cpus free"
+        f"no site has room now; it waits in the queue that is least full, {taken}; cloud: 0 of 2 CPUs free"
     )
     alone = Demand("t", Room(1000), sites=("hpc",))
     assert plan(ledger(Waiting("1", alone)), [hpc, cloud], {}).assignments[0].why is None
@@ -148,7 +148,7 @@ def test_what_one_machine_cannot_hold_and_what_has_no_image_goes_elsewhere() -> 
     bare = replace(site("bare", cpus=8, queues=True), default_image=False)
     large = demand(3, 600)
     verdict = plan(ledger(Waiting("1", large)), [pair, bare], {}).verdicts[large]
-    assert "pair: its largest node has 2 cpus, the job asks for 3, and its largest node has 500" in verdict.message
+    assert "pair: its largest node has 2 CPUs, the job asks for 3, and its largest node has 500" in verdict.message
     assert "bare: it has no default image, and the job names none" in verdict.message
     spread = demand_of("t", JobSpec.model_validate({"command": ["x"], "slurm": {"nodes": "1-2"}}))
     assert spread.nodes == 2
@@ -159,6 +159,12 @@ def test_what_one_machine_cannot_hold_and_what_has_no_image_goes_elsewhere() -> 
     named = Demand("t", Room(1000), image=True)
     [gone] = plan(ledger(Waiting("1", named)), [pair, replace(bare, images=True)], {}).assignments
     assert gone.site == "bare"
+    sent = demand_of("t", JobSpec.model_validate({"command": ["x"], "image": "oci-archive:x.tar"}))
+    sites = [replace(bare, images=True), replace(pair, images=True)]
+    message = plan(ledger(Waiting("1", sent)), sites, {}).verdicts[sent].message
+    assert "bare: it runs images of registries only" in message
+    [gone] = plan(ledger(Waiting("1", sent)), [sites[0], replace(sites[1], image_files=True)], {}).assignments
+    assert gone.site == "pair"
 
 
 demands = st.builds(

@@ -265,7 +265,7 @@ def test_output_that_is_not_text_comes_through_unchanged(server: ServerProcess) 
 def test_bad_input_changes_nothing(server: ServerProcess) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         server.submit("bad", resources={"cpus": "many"})
-    told = json.loads(caught.value.read())
-    assert told["reason"] == "Invalid"
-    assert told["details"]["causes"][0]["field"] == "spec.resources.cpus"
+    reported = json.loads(caught.value.read())
+    assert reported["reason"] == "Invalid"
+    assert reported["details"]["causes"][0]["field"] == "spec.resources.cpus"
     assert _phase(server, "bad") is None

@@ -89,7 +89,7 @@ async def check(store: Store, run: str) -> None:
     assert (await store.get(Key("Lease", "isthmus-system", "tenant-uids"))).obj["spec"]["leaseTransitions"] == 7
 
 
-def told(objects: list[Object]) -> list[Any]:
+def reported(objects: list[Object]) -> list[Any]:
     """What must be the same wherever the objects live."""
     found = []
     for obj in objects[:-1]:
@@ -106,7 +106,7 @@ async def test_between_stores_and_back(tmp_path: Path, postgres: Postgres, kuber
         await fill(store)
         run = Job.model_validate((await store.get(job_key("zz-running"))).obj).run_id
         objects = await exported(store)
-    first = told(objects)
+    first = reported(objects)
     locations: list[str | Path] = [postgres.url, tmp_path / "second.db"]
     locations += [f"kubernetes:{kubernetes_api.kubeconfig}", tmp_path / "third.db"]
     for location in locations:
@@ -118,7 +118,7 @@ async def test_between_stores_and_back(tmp_path: Path, postgres: Postgres, kuber
             assert (again.refused, again.made, again.there) == ([], 0, len(objects) - 1)
             await check(store, run)
             objects = await exported(store)
-            assert told(objects) == first
+            assert reported(objects) == first
 
 
 async def test_every_kind_that_is_exported_is_there(tmp_path: Path) -> None:

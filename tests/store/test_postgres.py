@@ -18,7 +18,7 @@ from isthmus.store.postgres import PostgresStore
 from isthmus.store.postgres import store as store_module
 from isthmus.store.settings import StoreSettings
 from isthmus.testing.postgres import Postgres
-from isthmus.testing.store_watches import ADDED, take, told
+from isthmus.testing.store_watches import ADDED, reported, take
 from isthmus.testing.stores import PATIENCE, job, job_key
 
 from .conftest import DataLocation
@@ -62,7 +62,7 @@ async def test_lost_connections_are_made_again(store: PostgresStore, admin: Any)
             await cut_all(admin)
             await persist(store, f"b{n}")
         got = await take(changes, 6)
-    assert told(got) == [(ADDED, name) for n in range(3) for name in (f"a{n}", f"b{n}")]
+    assert reported(got) == [(ADDED, name) for n in range(3) for name in (f"a{n}", f"b{n}")]
     assert len((await store.list(Query(JOB))).records) == 6
 
 
@@ -83,7 +83,7 @@ async def test_a_server_that_goes_and_comes_back(other_server: Postgres) -> None
                 await attempt
         await asyncio.to_thread(other_server.start)
         await persist(store, "after")
-        assert told(await take(changes, 2)) == [(ADDED, "before"), (ADDED, "after")]
+        assert reported(await take(changes, 2)) == [(ADDED, "before"), (ADDED, "after")]
     with pytest.raises(NotFound):
         await store.get(job_key("lost"))
     await store.close()
@@ -123,7 +123,7 @@ async def test_a_lost_answer_is_looked_up(store: PostgresStore, committed: bool)
     if committed:
         assert [isinstance(result, Record) for result in results] == [True] * 5
         async with store.watch(Query(JOB), since=since) as changes:
-            assert told(await take(changes, 5)) == [(ADDED, f"j{n}") for n in range(5)]
+            assert reported(await take(changes, 5)) == [(ADDED, f"j{n}") for n in range(5)]
     else:
         assert all(isinstance(r, StoreUnavailable) and "nothing was changed" in r.message for r in results)
         assert await store.version() == since
@@ -203,7 +203,7 @@ async def test_a_change_that_cannot_be_told_ends_the_watches(
                 await take(changes, 1)
     async with store.watch(Query(JOB)) as changes:
         await store.create(JOB, job("b"))
-        assert told(await take(changes, 2)) == [(ADDED, "a"), (ADDED, "b")]
+        assert reported(await take(changes, 2)) == [(ADDED, "a"), (ADDED, "b")]
 
 
 def test_without_asyncpg_it_says_what_to_install() -> None:

@@ -54,12 +54,12 @@ async def test_a_second_process_is_refused_by_name(path: Path) -> None:
         "try: asyncio.run(open_store(sys.argv[1]))\n"
         "except Exception as e: print(type(e).__name__, e)"
     )
-    told = await asyncio.to_thread(
+    reported = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
     )
-    assert told.stdout.startswith("Misconfigured")
-    assert f"in use by process {os.getpid()}" in told.stdout
-    assert str(path) in told.stdout
+    assert reported.stdout.startswith("Misconfigured")
+    assert f"in use by process {os.getpid()}" in reported.stdout
+    assert str(path) in reported.stdout
     await store.close()
     await (await opened(path)).close()
 

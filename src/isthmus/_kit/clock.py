@@ -19,7 +19,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Read RFC 3339. A time without a zone is refused: nobody could tell what it means."""
+    """Read RFC 3339. A time without a zone is refused: nobody could know what it means."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"{text[:20]!r}… is longer than a time; write it like 2026-01-31T18:00:00Z")
     try:

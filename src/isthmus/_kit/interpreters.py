@@ -10,7 +10,7 @@ _PYENV = re.compile(r"'--prefix=[^']*/versions/\d[^/']*'")
 
 
 def is_optimised(variables: Mapping[str, Any]) -> bool | None:
-    """Whether it was built with `--enable-optimizations`, or to the same effect; None where nothing tells.
+    """Whether it was built with `--enable-optimizations`, or to the same effect; None where nothing says.
 
     Builders that call `make profile-opt` themselves leave no trace of it (Debian's is one of them), so that an option
     which is not there says nothing. pyenv calls plain `make`: there it does. A debug build is never fast.

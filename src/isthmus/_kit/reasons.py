@@ -63,7 +63,7 @@ class Reasons:
 
 
 def no_site(hindrances: Iterable[Hindrance]) -> Reasons:
-    """What a job is told that no site can take: what fails where it fails last, then every site."""
+    """The message of a job that no site can take: what fails where it fails last, then every site."""
     found = sorted(hindrances, key=lambda one: -one.closeness)
     if not found:
         return Reasons(NO_SITE)

@@ -125,7 +125,7 @@ class Supervised:
             if task.cancelling():
                 raise
             return RuntimeError("something that it waited for was cancelled")
-        except Exception as caught:  # noqa: BLE001 - whatever it is, it is returned, logged and told
+        except Exception as caught:  # noqa: BLE001 - whatever it is, it is returned, logged and reported
             return caught
         finally:
             self._working = False
@@ -166,7 +166,7 @@ class SupervisedTasks:
 
     def start(self, name: str, work: Work) -> Supervised:
         """Start a vital task, which never ends by itself."""
-        task = Supervised(name, work, failed=self._failed, changed=self._tell, longest_pause=self._longest)
+        task = Supervised(name, work, failed=self._failed, changed=self._notify, longest_pause=self._longest)
         self._vital.add(name)
         return self._begin(name, task)
 
@@ -221,7 +221,7 @@ class SupervisedTasks:
         task.start()
         return task
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
@@ -233,5 +233,5 @@ def is_supervised(task: asyncio.Task[None]) -> bool:
 
 def reason(error: BaseException) -> str:
     """An error in one line of bounded length."""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    return told if len(told) <= LONGEST_REASON else told[: LONGEST_REASON - 1] + "…"
+    reported = " ".join(f"{type(error).__name__}: {error}".split())
+    return reported if len(reported) <= LONGEST_REASON else reported[: LONGEST_REASON - 1] + "…"

@@ -1,7 +1,7 @@
 """The ASGI application: resources first and fast, everything else by the router, every error in one form.
 
 There is no middleware: one function looks at the path, hands the request on, and turns what is raised into a
-Status. An error after the answer has begun cannot be told any more; it breaks the connection, as it should.
+Status. An error after the answer has begun cannot be reported any more; it breaks the connection, as it should.
 """
 
 from __future__ import annotations

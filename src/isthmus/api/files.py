@@ -22,7 +22,7 @@ from starlette.routing import Route
 from isthmus.errors import Forbidden, Invalid, NotFound, TooLarge
 from isthmus.resources.jobs import Digest
 from isthmus.resources.meta import Model
-from isthmus.resources.trees import Tree
+from isthmus.resources.trees import MAX_FILES, Tree
 from isthmus.resources.validation import parse
 from isthmus.storage.base import Blobs
 from isthmus.storage.packs import unpack
@@ -140,8 +140,8 @@ async def _in_time(chunks: AsyncIterator[bytes], seconds: float) -> AsyncIterato
         except StopAsyncIteration:
             return
         except TimeoutError:
-            told = f"nothing came for {seconds:.0f} s; send the file again"
-            raise HTTPException(408, told, {"Connection": "close"}) from None
+            reported = f"nothing came for {seconds:.0f} s; send the file again"
+            raise HTTPException(408, reported, {"Connection": "close"}) from None
         yield chunk
 
 
@@ -193,6 +193,9 @@ def _decode(body: bytes) -> dict[str, Any]:
 
 
 def _read_tree(body: bytes) -> Tree:
+    # Decoding holds up everybody, whatever thread does it: what cannot be a tree is not decoded.
+    if body.count(b"{") + body.count(b"[") > 2 * MAX_FILES or body.count(b",") > 10 * MAX_FILES:
+        raise TooLarge(f"the tree has too many parts for {MAX_FILES} files, as many as a tree may have")
     return parse(Tree, _decode(body), "the tree")
 
 

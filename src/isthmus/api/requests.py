@@ -1,7 +1,7 @@
 """What every handler needs of a request: who sends it, whether they may, its bounded body, and when to stop.
 
 `caller_of` authenticates, `require` authorises, `read_body` never keeps more than its limit in memory, and
-`lifeline` tells a stream when it must end: the client left, its token ended, or the server stops.
+`lifeline` says to a stream when it must end: the client left, its token ended, or the server stops.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def authenticated(scope: Scope, context: Context) -> Caller:
 
 
 def require(caller: Caller, verb: str, resource: str, namespace: str, name: str = "", subresource: str = "") -> None:
-    """Raise Forbidden unless the caller may do this. The message never tells whether the thing exists."""
+    """Raise Forbidden unless the caller may do this. The message never says whether the thing exists."""
     if not allowed(caller, verb, resource, namespace, name, subresource):
         raise forbidden(caller, verb, resource, namespace, name, subresource)
 

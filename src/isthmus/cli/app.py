@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -52,6 +53,7 @@ COMMANDS = {
     "apply": CommandPlace("objects", "apply"),
     "delete": CommandPlace("objects", "delete"),
     "sites": CommandPlace("inventory", "sites"),
+    "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
     "tenants": CommandPlace("identity.tenants", "app"),
     "token": CommandPlace("identity.tokens", "app"),
@@ -73,6 +75,22 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+_PLAIN = (
+    (r"Input should be a valid integer, .*", "it must be a whole number"),
+    (r"Input should be a valid number, .*", "it must be a number"),
+    (r"Input should be greater than or equal to", "it must be at least"),
+    (r"Input should be less than or equal to", "it must be at most"),
+    (r"Value error, ", ""),
+)
+
+
+def plain_words(message: str) -> str:
+    """What Typer says of a value, without the words of its model."""
+    for pattern, plain in _PLAIN:
+        message = re.sub(pattern, plain, message)
+    return message
+
+
 class LazyGroup(TyperGroup):
     """Commands that are found when they are asked for."""
 
@@ -81,6 +99,15 @@ class LazyGroup(TyperGroup):
         names = list(COMMANDS)
         after = names.index("get")
         return [*names[:after], *listings(), *names[after:]]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call it; what is wrong with a value is said in words of ours."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if hasattr(error, "format_message") and isinstance(told := getattr(error, "message", None), str):
+                error.message = plain_words(told)  # type: ignore[attr-defined]
+            raise
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them."""

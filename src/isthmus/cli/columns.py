@@ -1,4 +1,4 @@
-"""The columns of each kind, and how a job's times and usage are told.
+"""The columns of each kind, and how a job's times and usage are reported.
 
 A kind has the columns that it declares, unless there is something better here: values made of several fields.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus._kit.quantities import format_bytes
+from isthmus._kit.reasons import read_reasons
 from isthmus.client.places import Place, place_of
 from isthmus.client.requests import Object
 
@@ -40,7 +41,8 @@ def why(job: Object) -> str:
     status = job.get("status") or {}
     if array := status.get("array"):
         return f"{array.get('succeeded', 0)}/{array.get('total', 0)} succeeded, {array.get('failed', 0)} failed"
-    return str(status.get("message") or status.get("reason") or "")
+    # The headline alone: `isthmus job` has the rest, site by site.
+    return read_reasons(str(status.get("message") or "")).headline or str(status.get("reason") or "")
 
 
 def command(job: Object) -> str:

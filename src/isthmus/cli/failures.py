@@ -50,7 +50,7 @@ def guarded(call: Callable[[list[str]], int], words: list[str]) -> int:
 
 
 def report(error: Exception) -> int:
-    """Tell the user in red, and answer the exit code."""
+    """Show the user in red, and answer the exit code."""
     from isthmus.errors import IsthmusError
 
     if isinstance(error, IsthmusError):
@@ -92,7 +92,7 @@ def say_error(message: str) -> None:
 
 
 def say(message: str, colour: str = "2") -> None:
-    """One line of ours on standard error, dim unless told otherwise, so that it is never mistaken for a job's."""
+    """One line of ours on standard error, dim unless asked otherwise, so that it is never mistaken for a job's."""
     line = f"isthmus: {printable(' '.join(message.split()))}"
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         line = f"\x1b[{colour}m{line}\x1b[0m"

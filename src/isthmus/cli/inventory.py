@@ -1,18 +1,21 @@
-"""`isthmus sites`, `isthmus devices`: what there is to run on."""
+"""`isthmus sites`, `isthmus site`, `isthmus devices`: what there is to run on."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
+from isthmus.client.requests import Object
 from isthmus.errors import Invalid
 
 from .columns import columns_of
 from .completion import complete_devices, complete_sites
 from .failures import say
 from .options import Format, Labels, Output, Token, Url, client_for, format_of
-from .tables import show, write
+from .tables import one_line, show, size, write
 
 
 def sites(
@@ -41,6 +44,47 @@ def sites(
         raise Invalid(f"one site at a time, or all of them; {len(names)} were named")
     name = names[0] if names else None
     _list("sites", "Site", name, selector, format_of(output), url, token)
+
+
+def site(
+    name: Annotated[str, typer.Argument(metavar="SITE", autocompletion=complete_sites)],
+    output: Output = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show one site: what it has, and what it can do.
+
+    \b
+    Examples:
+      isthmus site local
+      isthmus site cluster -o yaml
+    """
+    form = format_of(output)
+    with client_for(url, token) as client:
+        found = client.get("sites", name)
+    if form is not Format.TABLE:
+        show([found], columns_of("Site"), form, single=True)
+        return
+    for title, value in _facts(found):
+        if value:
+            sys.stdout.write(f"{title + ':':<16}{one_line(value)}\n")
+
+
+def _facts(found: Object) -> Iterator[tuple[str, str]]:
+    status = found.get("status") or {}
+    capacity = status.get("capacity") or {}
+    devices = (f"{count} {kind}" for kind, count in (capacity.get("devices") or {}).items() if kind != "cpu")
+    yield "Site", found["metadata"]["name"]
+    yield "Phase", str(status.get("phase") or "Unknown")
+    yield "Why", str(status.get("message") or "")
+    yield "Driver", str((found.get("spec") or {}).get("driver") or "")
+    yield "Version", str(status.get("version") or "")
+    yield "Nodes", str(len(status.get("nodes") or ()))
+    yield "Cpus", f"{capacity.get('cpus') or 0:g}"
+    yield "Memory", size(capacity.get("memoryBytes") or 0)
+    yield "Devices", ", ".join(devices)
+    for feature, value in (status.get("features") or {}).items():
+        yield feature.replace("-", " ").capitalize(), str(value)
 
 
 def devices(

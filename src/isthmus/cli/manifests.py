@@ -51,14 +51,15 @@ def parse_manifests(text: bytes, where: str) -> list[dict[str, Any]]:
         line = f", line {mark.line + 1}" if mark else ""
         raise Invalid(f"{where}{line} cannot be read: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split()).replace(' in "<byte string>",', ",")
-        raise Invalid(f"{where} cannot be read: {told}") from None
+        reported = " ".join(str(error).split()).replace(' in "<byte string>",', ",")
+        raise Invalid(f"{where} cannot be read: {reported}") from None
     found: list[dict[str, Any]] = []
     for document in documents:
         if document is None:
             continue
         if not isinstance(document, dict):
-            raise Invalid(f"{where} holds a {type(document).__name__} where an object with a kind is expected")
+            what = "a list" if isinstance(document, list) else "a text" if isinstance(document, str) else "a value"
+            raise Invalid(f"{where} holds {what} where an object with a kind is expected")
         items = document.get("items") if str(document.get("kind", "")).endswith("List") else [document]
         for item in items or ():
             if not isinstance(item, dict) or not isinstance(item.get("metadata") or {}, dict):

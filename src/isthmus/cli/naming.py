@@ -43,7 +43,7 @@ class NamingClient(PatientClient):
             raise NotFound(message, kind=error.kind, namespace=error.namespace, name=error.name) from None
 
     def _names(self, place: Place, home: str | None) -> list[str]:
-        """What there is, as far as it can be told quickly."""
+        """What there is, as far as it can be found out quickly."""
         try:
             page = self.ask(list_page(place, home, limit=_MANY)._replace(patience=2.0))
         except IsthmusError:

@@ -136,12 +136,12 @@ def apply(
     results: list[tuple[dict[str, Any], str]] = []
     with client_for(url, token, namespace) as client:
         for obj in _read(filename):
-            result, told = client.apply(obj, dry_run=dry_run, namespace=namespace)
-            told += " (dry run)" if dry_run else ""
-            results.append((result, told))
+            result, reported = client.apply(obj, dry_run=dry_run, namespace=namespace)
+            reported += " (dry run)" if dry_run else ""
+            results.append((result, reported))
             if form in (Format.TABLE, Format.WIDE):
                 sys.stdout.write(
-                    f"{str(result.get('kind', obj['kind'])).lower()}/{result['metadata']['name']} {told}\n"
+                    f"{str(result.get('kind', obj['kind'])).lower()}/{result['metadata']['name']} {reported}\n"
                 )
                 sys.stdout.flush()
     if form not in (Format.TABLE, Format.WIDE):
@@ -155,7 +155,9 @@ def delete(
     cascade: Annotated[str, typer.Option(help="What becomes of owned objects: background, foreground, orphan.")] = (
         "background"
     ),
-    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="Gone already is as good.")] = False,
+    ignore_not_found: Annotated[
+        bool, typer.Option("--ignore-not-found", help="It is no error if it is already gone.")
+    ] = False,
     yes: Yes = False,
     namespace: Namespace = None,
     url: Url = None,

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(Operations["AsyncJobHandle"]):
-    """A server, seen by one user. What is not said is found as `client/config.py` tells. Tasks may share it."""
+    """A server, seen by one user. What is not said is found as `client/config.py` says. Tasks may share it."""
 
     def _begin(self, access: Access) -> None:
         super()._begin(access)

@@ -121,7 +121,7 @@ def login_file(env: Mapping[str, str]) -> Path:
 
 
 def local_instance(env: Mapping[str, str]) -> Path:
-    """Where `isthmus up` keeps everything when it is not told otherwise."""
+    """Where `isthmus up` keeps everything unless it is asked otherwise."""
     from isthmus.config.server import default_data_folder
 
     return default_data_folder(dict(env))
@@ -133,8 +133,8 @@ def cache_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def _home(env: Mapping[str, str], variable: str, default: str) -> Path:
-    told = env.get(variable) or ""
-    return Path(told) if told.startswith("/") else Path(env.get("HOME") or Path.home()) / default
+    reported = env.get(variable) or ""
+    return Path(reported) if reported.startswith("/") else Path(env.get("HOME") or Path.home()) / default
 
 
 def _ours(path: Path) -> Access | None:

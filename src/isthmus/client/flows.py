@@ -208,7 +208,7 @@ def parts(namespace: str, name: str) -> Flow[list[OutputPart]]:
     if not (job.get("spec") or {}).get("array"):
         return [OutputPart("", name)]
     uid = job["metadata"].get("uid")
-    # A label holds at most 63 characters; the owner tells arrays apart whose names begin alike.
+    # A label holds at most 63 characters; the owner distinguishes arrays whose names begin alike.
     elements, _ = yield from everything(JOBS, namespace, f"{ARRAY_LABEL}={name[:63].rstrip('-.')}", None)
     found: list[tuple[int, str]] = []
     for element in elements:

@@ -73,15 +73,19 @@ def read_folder(
     limits: FolderLimits | None = None,
     cache_home: Path | None = None,
     progress: Progress | None = None,
+    without: str | None = None,
 ) -> Folder:
-    """Walk and hash a folder; raises Invalid that names what cannot be sent and what to do."""
+    """Walk and hash a folder; raises Invalid that names what cannot be sent and what to do.
+
+    What lies at `without`, a real path, is left out: an image that is sent along is no file of the job's.
+    """
     top = os.path.realpath(root)
     if not os.path.isdir(top):  # noqa: PTH112
         raise Invalid(f"{os.fspath(root)} is not a folder; name the folder to send along")
     if limits is not None:
         _check_ordinary(top)
     environments: list[str] = []
-    entries = walk(top, limits, environments)
+    entries = walk(top, limits, environments, without=without)
     total = sum(entry.info.st_size for entry in entries if entry.link is None)
     digests = _hash_all(top, entries, total, cache_home, progress)
     files: list[dict[str, object]] = []
@@ -124,7 +128,7 @@ def is_everything(folder: str | os.PathLike[str]) -> bool:
     return top == "/" or top == os.path.realpath(Path.home())
 
 
-def tell_left_out(folder: Folder, notice: Notice | None) -> None:
+def report_left_out(folder: Folder, notice: Notice | None) -> None:
     """Say which virtual environments stay here."""
     if notice and folder.environments:
         names = ", ".join(sorted(folder.environments)[:3]) + (", …" if len(folder.environments) > 3 else "")
@@ -142,8 +146,14 @@ def _check_ordinary(top: str) -> None:
         )
 
 
-def walk(top: str, limits: FolderLimits | None = None, environments: list[str] | None = None) -> list[FolderEntry]:
-    """Every file and link that is to be sent; `environments` is told of those that are not."""
+def walk(
+    top: str,
+    limits: FolderLimits | None = None,
+    environments: list[str] | None = None,
+    *,
+    without: str | None = None,
+) -> list[FolderEntry]:
+    """Every file and link that is to be sent; `environments` collects those that are not."""
     found: list[FolderEntry] = []
     size = 0
     # The last of each: whether it was asked for outright, and so is sent whatever it is.
@@ -166,7 +176,12 @@ def walk(top: str, limits: FolderLimits | None = None, environments: list[str] |
             path = f"{below}/{item.name}" if below else item.name
             is_folder = item.is_dir(follow_symlinks=False)
             verdict = rules.verdict(item.path, is_folder) if rules else None
-            if item.name in NEVER or verdict or (verdict is None and item.name in CACHES and is_folder):
+            if (
+                item.path == without
+                or item.name in NEVER
+                or verdict
+                or (verdict is None and item.name in CACHES and is_folder)
+            ):
                 continue
             if is_folder:
                 pending.append((path, rules, verdict is False))

@@ -11,6 +11,7 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
@@ -19,6 +20,7 @@ from .answers import check
 from .config import cache_home, find_access
 from .experiments import CompareOptions, experiment_manifest
 from .flows import Flow, Work
+from .image_files import PackedFiles, image_files
 from .jobs import STDIN_PATH, JobOptions, job_manifest, question, with_stdin
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, Place, place_of
@@ -60,7 +62,7 @@ class Feeding(Protocol[P, T_co]):
 
 def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]:
     """A method whose flow is driven to its end."""
-    _tell_result(method)
+    _describe_result(method)
 
     @functools.wraps(method)
     def driven(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -71,7 +73,7 @@ def operation(method: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]
 
 def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
     """A method whose flow gives items."""
-    _tell_result(method, "Iterator[{}]")
+    _describe_result(method, "Iterator[{}]")
 
     @functools.wraps(method)
     def fed(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -80,10 +82,10 @@ def feed(method: Callable[Concatenate[Any, P], Feed[T]]) -> Feeding[P, T]:
     return fed  # type: ignore[return-value]  # as above
 
 
-def _tell_result(method: Callable[..., Any], form: str = "{}") -> None:
+def _describe_result(method: Callable[..., Any], form: str = "{}") -> None:
     """Let `help` show what comes of the method, not that it is written as a flow: `Flow[str]` becomes `str`."""
-    told = str(method.__annotations__["return"])
-    method.__annotations__["return"] = form.format(told.partition("[")[2].removesuffix("]"))
+    reported = str(method.__annotations__["return"])
+    method.__annotations__["return"] = form.format(reported.partition("[")[2].removesuffix("]"))
 
 
 class Operations(ABC, Generic[Handle]):
@@ -163,10 +165,14 @@ class Operations(ABC, Generic[Handle]):
 
         `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
         name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
-        or the path of a file. `notice` is told what was left out unasked. The options are those of `JobOptions`.
+        or the path of a file. `notice` is told what was left out unasked. The options are those of `JobOptions`. An
+        image may be a file here (`oci-archive:FILE`), which is sent along too.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
-        sent = yield from self._send(files, progress, notice, namespace, stdin)
+        image = image_files(options.get("image"))
+        if image is not None:
+            options["image"] = image.name
+        sent = yield from self._send(files, progress, notice, namespace, stdin, image)
         tenant = yield from self._tenant(namespace)
         job = with_stdin(job_manifest(command, script, sent, options), stdin)
         return self._handle((yield from flows.submit(tenant, job)))
@@ -182,6 +188,7 @@ class Operations(ABC, Generic[Handle]):
         self,
         folder: str | os.PathLike[str] | None,
         *,
+        image: PackedFiles | None = None,
         stdin: bytes | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
@@ -189,9 +196,9 @@ class Operations(ABC, Generic[Handle]):
     ) -> Flow[Object]:
         """Send a folder; only what the server lacks goes over the wire. Answers tree (digest), count and bytes.
 
-        `stdin` is sent as one more file of it, for a job that reads it on standard input.
+        `stdin` is sent as one more file of it, for a job that reads it on standard input; so are the files of `image`.
         """
-        return (yield from self._send(folder, progress, notice, namespace, stdin))
+        return (yield from self._send(folder, progress, notice, namespace, stdin, image))
 
     def _send(
         self,
@@ -200,13 +207,15 @@ class Operations(ABC, Generic[Handle]):
         notice: Notice | None,
         namespace: str | None,
         stdin: bytes | os.PathLike[str] | None = None,
+        image: PackedFiles | None = None,
     ) -> Flow[Object]:
+        more = dict(image.files) if image else {}
         if stdin is None:
-            return (yield from self._send_all(folder, progress, notice, namespace, None))
+            return (yield from self._send_all(folder, progress, notice, namespace, image, more))
         from .standard_input import as_file
 
         with as_file(stdin) as path:
-            return (yield from self._send_all(folder, progress, notice, namespace, path))
+            return (yield from self._send_all(folder, progress, notice, namespace, image, more | {STDIN_PATH: path}))
 
     def _send_all(
         self,
@@ -214,17 +223,19 @@ class Operations(ABC, Generic[Handle]):
         progress: Progress | None,
         notice: Notice | None,
         namespace: str | None,
-        stdin: str | None,
+        image: PackedFiles | None,
+        more: Mapping[str, str],
     ) -> Flow[Object]:
-        from .folders import FolderLimits, read_folder, tell_left_out, with_file  # not needed by most
+        from .folders import FolderLimits, read_folder, report_left_out, with_file  # not needed by most
 
         limits = FolderLimits() if folder == HERE else None
         found: Folder | None = None
         if folder is not None:
-            found = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home()))
-            tell_left_out(found, notice)
-        if stdin is not None:
-            found = yield Work(lambda: with_file(found, STDIN_PATH, stdin))
+            without = image.source if image else None
+            found = yield Work(lambda: read_folder(folder, limits=limits, cache_home=cache_home(), without=without))
+            report_left_out(found, notice)
+        for path, source in more.items():
+            found = yield Work(partial(with_file, found, path, source))
         if found is None or not found.files:
             return {"tree": "", "count": 0, "bytes": 0}
 
@@ -263,7 +274,7 @@ class Operations(ABC, Generic[Handle]):
         attempt: int | None = None,
         namespace: str | None = None,
     ) -> Feed[bytes]:
-        """A job's output as bytes; with `follow` until the job has ended, over lost connections and further tries."""
+        """A job's output as bytes; with `follow` until the job has ended, over lost connections and more attempts."""
         tenant = yield from self._tenant(namespace)
         cursor = LogCursor(tenant, name, follow=follow, stream=stream, tail=tail, offset=offset, attempt=attempt)
         yield from resuming.read_log(cursor)

@@ -1,6 +1,6 @@
 """Streams that outlive their connection: logs resumed from an offset, watches resumed from a version. No I/O.
 
-Each cursor holds where its stream is and says which request goes on from there; told of a failure, it answers how long
+Each cursor holds where its stream is and says which request goes on from there; given a failure, it answers how long
 to wait. A feed is a flow that also yields `Item`s, for whoever asked; it goes on from its cursor for as long as there
 may be more.
 """
@@ -34,11 +34,11 @@ class Item(NamedTuple, Generic[T]):
 
 Feed = Generator[Step | Item[T], Any, None]
 FAILURES = (errors.IsthmusError, TimeoutError)
-"""What a feed is told of when a step fails; anything else is a fault, and ends it."""
+"""What a feed is given when a step fails; anything else is a fault, and ends it."""
 
 
 class Walk(Generic[T]):
-    """The way along a feed: asked for what comes next, told how each step went."""
+    """The way along a feed: asked for what comes next, given how each step went."""
 
     def __init__(self, feed: Feed[T]) -> None:
         self._feed = feed
@@ -85,7 +85,7 @@ class LogCursor:
         attempt: int | None = None,
         pinned: bool | None = None,
     ) -> None:
-        """`pinned` says that only this attempt is wanted; otherwise the next tries are followed too."""
+        """`pinned` says that only this attempt is wanted; otherwise the next attempts are followed too."""
         self.namespace, self.name = namespace, name
         self.follow, self.stream = follow, stream
         self.offset, self.attempt = offset, attempt
@@ -109,9 +109,9 @@ class LogCursor:
 
     def opened(self, headers: Mapping[str, str]) -> None:
         """The stream begins: the server says at which offset, which differs from ours when only the tail is sent."""
-        told = headers.get(OFFSET_HEADER, "")
-        if told.isdigit():
-            self.offset = int(told)
+        reported = headers.get(OFFSET_HEADER, "")
+        if reported.isdigit():
+            self.offset = int(reported)
         self._tail = None
 
     def advanced(self, size: int) -> None:
@@ -132,7 +132,7 @@ class LogCursor:
             self.attempt = _attempt(job)
 
     def ended(self, job: Mapping[str, Any]) -> bool:
-        """The stream ended and the job is like this: whether that was all. A next try is followed from its start."""
+        """The stream ended and the job is like this: whether that was all. A next attempt is read from its start."""
         self.job = job
         latest, phase = _attempt(job), (job.get("status") or {}).get("phase")
         if self.attempt is not None and latest > self.attempt:
@@ -192,7 +192,7 @@ class WatchEvent(NamedTuple):
 
 
 class WatchCursor:
-    """Where a watch is, and what it has shown: after a gap, the difference is told as ordinary changes."""
+    """Where a watch is, and what it has shown: after a gap, the difference is reported as ordinary changes."""
 
     def __init__(self, place: Place, namespace: str | None, labels: str | None, fields: str | None) -> None:
         self.place, self.namespace, self.labels, self.fields = place, namespace, labels, fields

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Client(Operations["JobHandle"]):
-    """A server, seen by one user. What is not said is found as `client/config.py` tells. Threads may share it."""
+    """A server, seen by one user. What is not said is found as `client/config.py` says. Threads may share it."""
 
     def _begin(self, access: Access) -> None:
         super()._begin(access)

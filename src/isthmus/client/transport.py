@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT = 10.0
 SLOW_SECONDS = 3.0
-"""After this long without an answer, whoever looks on is told."""
+"""After this long without an answer, whoever looks on is notified."""
 NO_TLS = "it does not speak TLS there; is it the right port, or is its address http:// instead of https://?"
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
@@ -97,7 +97,7 @@ class Transport:
                 raise
 
     def _await(self, connection: Connection) -> None:
-        """Tell whoever looks on when an answer does not begin soon; it is still waited for."""
+        """Notify whoever looks on when an answer does not begin soon; it is still waited for."""
         if self._waiting is None:
             return
         ready = select.poll()

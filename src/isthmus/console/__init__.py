@@ -1,6 +1,6 @@
 """The web console: pages over the same reads and writes as the API.
 
-Belongs here: sign-in by cookie, pages, forms, and what tells an open page that something changed. Does not: any
+Belongs here: sign-in by cookie, pages, forms, and what notifies an open page that something changed. Does not: any
 right or rule. Every write, and every read of one object, is a request that the API itself answers inside this
 process (`calling.py`), so that the console can do nothing that its user could not do with `curl`.
 

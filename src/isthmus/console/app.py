@@ -117,7 +117,7 @@ class Console:
 
     def _serve(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def serve(request: Request) -> Response:
-            # The mark of before it is read: what changes during the reading is told afterwards.
+            # The mark of before it is read: what changes during the reading is reported afterwards.
             visit = Visit(self._parts, request, self._parts.live.mark)
             return await handler(visit if request.url.path.startswith(_OPEN) else await visit.checked())
 

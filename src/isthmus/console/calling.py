@@ -124,8 +124,10 @@ def error_of(status: dict[str, Any]) -> IsthmusError:
     """The error that a Status stands for."""
     found = _ERRORS.get(status.get("reason", ""), IsthmusError)
     causes = (status.get("details") or {}).get("causes") or ()
-    told = tuple(Cause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in causes)
-    return found(str(status.get("message") or "something went wrong inside the server; its log says what"), causes=told)
+    reported = tuple(Cause(c.get("field", ""), c.get("message", ""), c.get("reason", "")) for c in causes)
+    return found(
+        str(status.get("message") or "something went wrong inside the server; its log says what"), causes=reported
+    )
 
 
 def in_tenant(namespace: str, plural: str, *rest: str) -> str:

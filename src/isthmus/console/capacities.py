@@ -59,24 +59,26 @@ class SiteRoom:
     @property
     def cpus(self) -> Share:
         """Of all its nodes."""
-        return _part(self._told("capacity").get("cpus"), self.taken.cpus, self.others)
+        return _part(self._reported("capacity").get("cpus"), self.taken.cpus, self.others)
 
     @property
     def others(self) -> float:
-        """CPUs that work holds which is not ours, as far as the site tells."""
-        return float(self._told("others").get("cpus") or 0)
+        """CPUs that work holds which is not ours, as far as the site reports."""
+        return float(self._reported("others").get("cpus") or 0)
 
     @property
     def memory(self) -> Share:
         """In bytes."""
         return _part(
-            self._told("capacity").get("memoryBytes"), self.taken.memory, self._told("others").get("memoryBytes")
+            self._reported("capacity").get("memoryBytes"),
+            self.taken.memory,
+            self._reported("others").get("memoryBytes"),
         )
 
     @property
     def devices(self) -> dict[str, Share]:
         """Of each class. Those of the class cpu are the site's CPUs once more: what takes a CPU takes one of them."""
-        there, others = self._told("capacity").get("devices") or {}, self._told("others").get("devices") or {}
+        there, others = self._reported("capacity").get("devices") or {}, self._reported("others").get("devices") or {}
         found = {
             name: _part(count, self.taken.devices[name], others.get(name)) for name, count in sorted(there.items())
         }
@@ -86,10 +88,10 @@ class SiteRoom:
 
     @property
     def boards(self) -> dict[str, Share]:
-        """Devices without the class cpu, which is told as CPUs."""
+        """Devices without the class cpu, which is reported as CPUs."""
         return {name: part for name, part in self.devices.items() if name != _CPU_CLASS}
 
-    def _told(self, what: str) -> Mapping[str, Any]:
+    def _reported(self, what: str) -> Mapping[str, Any]:
         return (self.site.get("status") or {}).get(what) or {}
 
 

@@ -180,7 +180,7 @@ class ExperimentRow:
 class Index(Generic[R]):
     """All objects of a kind, in rows."""
 
-    told: Callable[[Key | None], None]
+    reported: Callable[[Key | None], None]
     """Called after every change, with the object, or with None when anything may have changed."""
     row_of: Callable[[Record], R]
     _rows: dict[str, R] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Index(Generic[R]):
             self._rows[row.uid] = row
         self._order = sorted(row.order for row in self._rows.values())
         self._recount(None, None)
-        self.told(None)
+        self.reported(None)
 
     def change(self, change: Change) -> None:
         """One object changed."""
@@ -216,7 +216,7 @@ class Index(Generic[R]):
             if old is None:
                 insort(self._order, row.order)
         self._recount(old, None if gone else row)
-        self.told(change.record.key)
+        self.reported(change.record.key)
 
     def counts(self, tenants: Collection[str] | None) -> dict[str, int]:
         """How many are in which phase; what an array or an experiment made counts there only."""
@@ -264,8 +264,8 @@ class Index(Generic[R]):
 class JobTable(Index[JobRow]):
     """All jobs."""
 
-    def __init__(self, told: Callable[[Key | None], None]) -> None:
-        super().__init__(told, row_of)
+    def __init__(self, reported: Callable[[Key | None], None]) -> None:
+        super().__init__(reported, row_of)
 
     def active(self) -> Iterable[JobRow]:
         """Rows of jobs that take room at a site, of all tenants: for sums only. Its own queue takes none."""
@@ -340,7 +340,7 @@ def _headline(status: Mapping[str, Any]) -> str:
 
 
 def what_runs(spec: Mapping[str, Any]) -> str:
-    """The command, or the first telling line of the script."""
+    """The command, or the first line of the script that says something."""
     if spec.get("command"):
         return " ".join(_quoted(str(word)) for word in spec["command"])
     lines = [line.strip() for line in (spec.get("script") or "")[:4000].splitlines()]

@@ -1,8 +1,8 @@
-"""Live: tells open pages that something they show has changed; they then ask for themselves anew.
+"""Live: notifies open pages that something they show has changed; they then ask for themselves anew.
 
 One watch of the store per kind serves all pages, and runs from the first visit on. A page holds one stream of
 server-sent events, says what it shows (`jobs`, `jobs/physics/train-7`, `sites`) and hears `changed`, without content:
-what it may see is decided when it asks. The first few changes are told at once, those that come fast together.
+what it may see is decided when it asks. The first few changes are reported at once, those that come fast together.
 
 A page carries the mark of the moment it was made. If what it shows has changed since, the stream says so as it begins;
 so nothing is missed, and a page that is as it should be is not fetched twice.
@@ -25,10 +25,10 @@ from isthmus.store.feeding import Feed
 from .index import Index, JobTable, experiment_row
 
 TOGETHER = 0.25
-"""Seconds between two tellings of one page, once it was told `AT_ONCE` times in a row."""
+"""Seconds between two notifications of one page, once it was notified `AT_ONCE` times in a row."""
 AT_ONCE = 4
 REMEMBERED = 2000
-"""Changes that are kept, to tell a page what happened since it was made."""
+"""Changes that are kept, to show a page what happened since it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Live:
     """Knows of every change, and who wants to hear of it."""
 
     def __init__(self, store: Store) -> None:
-        self.jobs = JobTable(self._tell)
-        self.experiments = Index(self._tell, experiment_row)
+        self.jobs = JobTable(self._notify)
+        self.experiments = Index(self._notify, experiment_row)
         self._feeds = (
             Feed(store, JOB, replace=lambda page: self.jobs.replace(page.records), change=self.jobs.change),
             Feed(
@@ -69,7 +69,7 @@ class Live:
                 change=self.experiments.change,
             ),
             *(
-                Feed(store, kind, replace=lambda _: self._tell(None), change=self._tell_of, listing=False)
+                Feed(store, kind, replace=lambda _: self._notify(None), change=self._notify_of, listing=False)
                 for kind in KINDS.values()
                 if kind.served and kind not in (JOB, EXPERIMENT)
             ),
@@ -139,21 +139,21 @@ class Live:
             number > seen and (key is None or any(topic.covers(key) for topic in topics)) for number, key in self._past
         )
 
-    def _tell(self, key: Key | None) -> None:
+    def _notify(self, key: Key | None) -> None:
         self._count += 1
         self._past.append((self._count, key))
         for listener in self._listeners:
             if not listener.news.is_set() and (key is None or any(topic.covers(key) for topic in listener.topics)):
                 listener.news.set()
 
-    def _tell_of(self, change: Change) -> None:
+    def _notify_of(self, change: Change) -> None:
         assert change.record is not None
-        self._tell(_about(change.record.key, change.record.obj))
+        self._notify(_about(change.record.key, change.record.obj))
         change.record.shrink()
 
 
 def _about(key: Key, obj: dict[str, object]) -> Key:
-    """An event is told as a change of the object that it is about."""
+    """An event is reported as a change of the object that it is about."""
     about = obj.get("involvedObject")
     if key.kind != "Event" or not isinstance(about, dict):
         return key

@@ -112,9 +112,10 @@ class Visit:
         except ValueError:
             raise Invalid("the form is not UTF-8; send it again") from None
         # Fields that are there several times (ticked boxes) become lines.
-        fields: dict[str, str] = {}
+        lines: dict[str, list[str]] = {}
         for name, value in pairs:
-            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+            lines.setdefault(name, []).append(value)
+        fields = {name: "\n".join(values) for name, values in lines.items()}
         self.check_ours(self.session.word if word is None else word, fields.pop("csrf", ""))
         return fields
 

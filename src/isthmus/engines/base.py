@@ -46,7 +46,7 @@ class RunState(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why a run ended, where the engine can tell."""
+    """Why a run ended, where the engine knows."""
 
     COMPLETED = "Completed"
     """By itself; the exit code says how."""
@@ -92,8 +92,8 @@ class After(NamedTuple):
 class ArrayPart:
     """Which element of which array a run is."""
 
-    array: str
-    """Name of the array."""
+    number: int
+    """What scripts know the array by; no job of Slurm's has it."""
     index: int
     count: int
     """Elements of the whole array."""
@@ -118,6 +118,12 @@ class Run:
     stdin: str | None = None
     """Path in the run's folder of what it reads on standard input; None: nothing."""
     separate_streams: bool = False
+    working_dir: str = ""
+    """The folder below the job's own in which it starts; empty: the job's own."""
+    log_files: Mapping[Stream, str] = field(default_factory=dict)
+    """Patterns of `engines.batch_scripts`: the log is in the working folder too, under these names, while it runs."""
+    append_logs: bool = False
+    """What such a file holds already, when the run begins, stays before the output."""
     milli_cpus: int = 1000
     memory_bytes: int = 0
     """0: it asks for none."""
@@ -177,6 +183,8 @@ class Observation:
     usage: RunUsage | None = None
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Which units of each class it was given."""
+    image: str | None = None
+    """Digest of the image that it runs in, where the engine knows it."""
     held: bool = False
     """Waits because we asked the engine to hold it."""
     start_between: tuple[datetime, datetime] | None = None
@@ -191,14 +199,20 @@ class Capabilities:
     """Keeps a queue of its own: work is sent at once and waits there. Otherwise work is sent when there is room."""
     multi_node: bool = False
     images: bool = False
+    image_files: bool = False
+    """Runs images that are among the files sent along, and not only those of registries."""
     hold: bool = False
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False
     """Lets a run wait for others in its own queue, and keeps its place there."""
     corrects: bool = False
-    """Tells of a run again after its end, when it has learned more of what the run used."""
+    """Reports a run again after its end, when it has learned more of what the run used."""
     samples: bool = False
     """Writes down what a run uses while it runs: `read_samples` has something to read."""
+    log_files: bool = False
+    """Has the log in the job's folder as well, where a job asks for that; elsewhere it is copied after the end."""
+    numbers: bool = False
+    """Its ids of runs are what scripts find as SLURM_JOB_ID."""
     needs_image: bool = False
     """Has no image of its own: every run must name one."""
     options: type[EngineOptions] | None = None
@@ -411,7 +425,7 @@ class HoldingEngine(Protocol):
 
 @runtime_checkable
 class StagingEngine(Protocol):
-    """An engine that moves files over a network, and tells how far it is."""
+    """An engine that moves files over a network, and says how far it is."""
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
         """Bytes of a run's files that were moved, and that there are; None if none are being moved."""

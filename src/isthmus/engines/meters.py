@@ -44,7 +44,7 @@ class Metering:
 
 
 def metering(classes: Mapping[str, DeviceClass], devices: Mapping[str, int]) -> Metering:
-    """What there is to read of a run with these devices. Who has NVML count energy can be told the use by it too."""
+    """What there is to read of a run with these devices. Where NVML counts energy, it reports the use too."""
     given = {name: classes[name].spec for name in ("cpu", *sorted(devices)) if name in classes}
     uses = []
     for name, spec in given.items():
@@ -96,7 +96,7 @@ exec 3>&2 2>/dev/null
 over= sleeper=
 trap 'over=1; [ -n "$sleeper" ] && kill $sleeper' TERM
 {lines}while :; do
-  stop=$over  # whoever was told to stop before it looked has looked for the last time
+  stop=$over  # whoever was asked to stop before it looked has looked for the last time
   look
   echo "{seen}" || exit 0
   [ -n "$stop" ] && exit 0
@@ -274,7 +274,7 @@ def _read(meter: Meter, sys: str) -> tuple[str, str]:
                 label = f'read -r said <"$chip/${{stem}}_label" && [ "$said" = {shlex.quote(meter.label)} ] || continue'
             return _HWMON.format(sys=sys, chip=chip, label=label), f"no such sensor below {sys}/class/hwmon is readable"
         case "NVML":
-            return "v=$nvidia_power", "nvidia-smi is not there or tells no power"
+            return "v=$nvidia_power", "nvidia-smi is not there or reports no power"
         case "Command":
             return _command(meter.command, "v=$value"), f"{meter.command[0]} failed or wrote no number"
 
@@ -283,7 +283,7 @@ def _read_use(use: Use) -> tuple[str, str]:
     """The lines that add to `busy` and `n`, and what to say when they did not."""
     match use.source:
         case "NVML":
-            return "busy=$nvidia_busy n=$nvidia_n", "nvidia-smi is not there or tells none"
+            return "busy=$nvidia_busy n=$nvidia_n", "nvidia-smi is not there or reports none"
         case "File":
             return _FILE.format(path=use.path), f"{use.path} cannot be read here"
         case "Command":

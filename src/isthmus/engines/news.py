@@ -1,4 +1,4 @@
-"""Tells subscribers which runs may have changed."""
+"""Notifies subscribers which runs may have changed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 
 
 class News:
-    """Tells subscribers which runs may have changed."""
+    """Notifies subscribers which runs may have changed."""
 
     def __init__(self) -> None:
         self._subscribers: set[_Subscriber] = set()
 
-    def tell(self, run_ids: set[str]) -> None:
+    def notify(self, run_ids: set[str]) -> None:
         """Their observations may be new."""
         for subscriber in self._subscribers:
             subscriber.add(run_ids)

@@ -6,7 +6,7 @@
 ```
 
 Cpu seconds and joules are counted since the start, so that a lost line loses nothing; `~` marks joules that are
-estimated, `-` what is not known. The bytes of output at that time tell later when a line of it was written. The file
+estimated, `-` what is not known. The bytes of output at that time say later when a line of it was written. The file
 only grows. The pause between samples grows with the run's age, from a second to a quarter of a minute: a run of a day
 has some six thousand lines.
 """

@@ -7,6 +7,7 @@ that is not held.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -18,11 +19,19 @@ from isthmus.errors import Invalid
 
 from .sbatch_options import SHORT, full_name, takes_next_word
 
-# Things that change nothing here: output comes back whatever file it is asked into.
-_HARMLESS = frozenset({"verbose", "quiet", "parsable", "open-mode", "get-user-env", "ignore-pbs"})
+# Things that change nothing here.
+_HARMLESS = frozenset({"verbose", "quiet", "parsable", "get-user-env", "ignore-pbs"})
 _DEVICES = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
-_READ_TOGETHER = frozenset({"mem", "mem-per-cpu", "ntasks", "nodes", "ntasks-per-node", "cpus-per-task", *_DEVICES})
-_NOT_IN_SLURM = re.compile(r"[^A-Za-z0-9_.+@:-]+")
+_OUTPUT = ("output", "error", "open-mode")
+_READ_TOGETHER = frozenset(
+    {"mem", "mem-per-cpu", "ntasks", "nodes", "ntasks-per-node", "cpus-per-task", *_DEVICES, *_OUTPUT}
+)
+# Programs that speak to Slurm's daemons, where a command may begin.
+_PROGRAMS = re.compile(
+    r"(?:^|[;&|({`!]|\b(?:if|then|else|do|while|until|time|exec|eval|command)\s)\s*(?:\w+=\S*\s+)*"
+    r"(srun|sbatch|salloc|sbcast|scancel|scontrol|squeue|sacct|sstat|sinfo)\s"
+)
+_ASKED = re.compile(r"\b(?:command\s+-v|which|type|hash)\s")
 _UNLIMITED = ("0", "unlimited", "infinite")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _GRES = re.compile(r"(?:gres[:/])?([\w.-]+(?::[A-Za-z_][\w.-]*)?)(?::(\d+))?")
@@ -37,10 +46,13 @@ class Batch:
     slurm: dict[str, Any] = field(default_factory=dict)
     array: dict[str, Any] | None = None
     env: dict[str, str] = field(default_factory=dict)
-    separate_streams: bool = False
-    log_files: dict[str, str] = field(default_factory=dict)
+    streams: str | None = None
+    log_files: dict[str, Any] = field(default_factory=dict)
     stdin: str | None = None
+    working_dir: str | None = None
     hold: bool = False
+    program: str | None = None
+    """A program of Slurm's that the script calls: it works at Slurm sites only."""
     unheeded: list[str] = field(default_factory=list)
     """A sentence for every line that is not honoured."""
 
@@ -50,8 +62,12 @@ def has_directives(script: str) -> bool:
     return any(True for _ in _lines(script))
 
 
-def read_batch(script: str, devices: Mapping[str, str] | None = None) -> Batch:
-    """What a script's #SBATCH lines say; `devices` maps a generic resource such as gpu:a100 to a DeviceClass."""
+def read_batch(script: str, devices: Mapping[str, str] | None = None, file: str = "") -> Batch:
+    """What a script's #SBATCH lines say.
+
+    `devices` maps a generic resource such as gpu:a100 to a DeviceClass; `file` is the script's name, which the job has
+    in Slurm if it gives itself none.
+    """
     refuse_dos_lines(script)
     found: dict[str, str] = {}
     for number, line in _lines(script):
@@ -63,11 +79,13 @@ def read_batch(script: str, devices: Mapping[str, str] | None = None) -> Batch:
     batch = Batch()
     for name, value in found.items():
         _apply(batch, name, value)
-    if "singleton" in batch.slurm.get("dependency", "") and (name := _NOT_IN_SLURM.sub("-", found.get("job-name", ""))):
-        batch.slurm["jobName"] = name[:64]
+    if name := found.get("job-name") or file:
+        batch.env.setdefault("SLURM_JOB_NAME", name)
+    _log_files(batch, found)
     _memory(batch, found)
     _tasks(batch, found)
     _devices(batch, found, devices or {})
+    batch.program = _program_of_slurm(script)
     return batch
 
 
@@ -121,23 +139,49 @@ def _apply(batch: Batch, name: str, value: str) -> None:
         return
     if act := _ACTIONS.get(name):
         act(batch, value)
-    elif name in ("output", "error"):
-        _log_file(batch, name, value)
     else:
         shown = f"--{name}={value}" if value else f"--{name}"
         batch.unheeded.append(f"{shown} is not honoured{_REMEDIES.get(name, '')}")
 
 
-def _log_file(batch: Batch, name: str, value: str) -> None:
-    """Both are kept and shown by `isthmus logs`; a file is among the outputs as well."""
-    batch.separate_streams = batch.separate_streams or name == "error"
-    if value.startswith("/"):
-        if value != "/dev/null":
+def _log_files(batch: Batch, found: Mapping[str, str]) -> None:
+    """Files in the job's folder, which come back with its outputs; `isthmus logs` shows the same.
+
+    As with sbatch, both streams go into the file of --output, unless --error names another.
+    """
+    output, error = found.get("output"), found.get("error")
+    if output or error:
+        batch.streams = "Separate" if error and error != output else "Merged"
+    for stream, name, value in (("stdout", "output", output), ("stderr", "error", error if error != output else None)):
+        if not value or value == "/dev/null":
+            continue
+        if value.startswith("/") or ".." in value.split("/"):
             batch.unheeded.append(
                 f"--{name}={value} is not honoured: only files below the job's folder are kept; use isthmus logs"
             )
-        return
-    batch.log_files["stdout" if name == "output" else "stderr"] = value
+        else:
+            batch.log_files[stream] = value
+    if batch.log_files and found.get("open-mode", "").startswith("a"):
+        batch.log_files["append"] = True
+
+
+def _chdir(batch: Batch, value: str) -> None:
+    folder = posixpath.normpath(value)
+    if folder.startswith(("/", "..")):
+        batch.unheeded.append(
+            f"--chdir={value} is not honoured: the job starts in the folder that is sent along, or in one below it; "
+            "go to another with cd in the script"
+        )
+    elif folder != ".":
+        batch.working_dir = folder
+
+
+def _program_of_slurm(script: str) -> str | None:
+    """The first program of Slurm's that the script calls without asking whether it is there."""
+    lines = [line for line in script.split("\n") if not line.lstrip().startswith("#")]
+    if any(_ASKED.search(line) for line in lines):
+        return None
+    return next((match[1] for line in lines if (match := _PROGRAMS.search(f"{line} "))), None)
 
 
 def _time(batch: Batch, value: str) -> None:
@@ -250,9 +294,9 @@ _ACTIONS: Mapping[str, Callable[[Batch, str], None]] = {
     "dependency": _dependency,
     "export": _export,
     "input": _input,
+    "chdir": _chdir,
 }
 _REMEDIES = {
-    "chdir": "; the job runs in a folder of its own, with the files sent along",
     "begin": "; submit it when it shall begin",
     "mail-type": "; follow it with isthmus logs -f",
     "mail-user": "; follow it with isthmus logs -f",
@@ -361,21 +405,25 @@ def merged(job: dict[str, Any], batch: Batch) -> dict[str, Any]:
     """A Job with what the lines say; what the job itself says goes first, as words on sbatch's command line do."""
     spec = dict(job["spec"])
     spec["resources"] = {**batch.resources, **(spec.get("resources") or {})}
-    if batch.slurm:
-        spec["slurm"] = {**batch.slurm, **(spec.get("slurm") or {})}
+    slurm = {**batch.slurm, **(spec.pop("slurm", None) or {})}
     if batch.array and not spec.get("array"):
         spec["array"] = batch.array
+    meta = dict(job.get("metadata") or {})
+    env = batch.env | ({"SLURM_JOB_NAME": meta["name"]} if meta.get("name") else {})
     said = {variable["name"] for variable in spec.get("env") or ()}
-    spec["env"] = [{"name": k, "value": v} for k, v in batch.env.items() if k not in said] + list(spec.get("env") or ())
-    if batch.separate_streams:
-        spec.setdefault("streams", "Separate")
+    spec["env"] = [{"name": k, "value": v} for k, v in env.items() if k not in said] + list(spec.get("env") or ())
+    if batch.streams:
+        spec["streams"] = batch.streams
+    if batch.working_dir:
+        spec.setdefault("workingDir", batch.working_dir)
     if batch.log_files:
         spec.setdefault("logFiles", batch.log_files)
     if batch.stdin:
-        spec.setdefault("stdin", batch.stdin)
+        spec.setdefault("stdin", posixpath.join(batch.working_dir or "", batch.stdin))
     if batch.hold:
         spec.setdefault("intent", "Hold")
-    meta = dict(job.get("metadata") or {})
     if batch.name and not meta.get("name"):
         meta["generateName"] = f"{batch.name}-"
-    return {**job, "metadata": meta, "spec": {key: value for key, value in spec.items() if value not in ({}, [], None)}}
+    spec = {key: value for key, value in spec.items() if value not in ({}, [], None)}
+    # An empty section is enough to keep a script that needs Slurm's programs from other sites.
+    return {**job, "metadata": meta, "spec": spec | ({"slurm": slurm} if slurm or batch.program else {})}

@@ -39,7 +39,7 @@ class Caller:
 
     @property
     def groups(self) -> list[str]:
-        """The caller's roles in the form Kubernetes tells them, such as `isthmus:physics:member`."""
+        """The caller's roles in the form that Kubernetes has for them, such as `isthmus:physics:member`."""
         found = [f"isthmus:{namespace}:{role}" for namespace, role in sorted(self.grants.items())]
         if self.platform is not None:
             found.append(f"isthmus:platform:{self.platform}")

@@ -89,8 +89,8 @@ def error_of(code: int, body: bytes, what: str, meanings: Meanings, retry_after:
             return meanings.unavailable(f"{message}; the cluster has no room just now")
         case 401 | 403:
             why = Cause("", said, _DENIED)
-            told = f"{message}; the cluster refuses our account: {meanings.account}"
-            return meanings.unavailable(told, causes=(why,))
+            reported = f"{message}; the cluster refuses our account: {meanings.account}"
+            return meanings.unavailable(reported, causes=(why,))
     return meanings.unavailable(message, retry_after=retry_after or details.get("retryAfterSeconds"))
 
 

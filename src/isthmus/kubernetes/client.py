@@ -116,7 +116,7 @@ class KubernetesClient:
                 yield event
 
     async def events(self, path: str, params: Params, *, silence: float) -> AsyncGenerator[tuple[str, Any]]:
-        """What a watch tells: what happened, and the object. Raises Expired, Unavailable."""
+        """What a watch reports: what happened, and the object. Raises Expired, Unavailable."""
         asked = {**params, "watch": "true", "allowWatchBookmarks": "true"}
         async with self.stream(path, asked, silence=silence) as blocks:
             async for line in _lines(blocks):
@@ -216,7 +216,7 @@ class KubernetesClient:
             raise self.meanings.unavailable(f"{what}: the API server's answer is not JSON") from None
 
     def _error(self, answer: httpx.Response, content: bytes, what: str) -> Exception:
-        return error_of(answer.status_code, content, what, self.meanings, _told(answer))
+        return error_of(answer.status_code, content, what, self.meanings, _reported(answer))
 
     def _away(self, error: Exception, then: str) -> Unavailable:
         said = str(error) or type(error).__name__
@@ -234,15 +234,15 @@ async def _lines(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 def _pause(answer: httpx.Response, method: str) -> float | None:
     """How long to wait before the same is asked again; None if it is not."""
-    told = _told(answer)
+    reported = _reported(answer)
     if answer.status_code == 429:
-        told = 1.0 if told is None else told
+        reported = 1.0 if reported is None else reported
     elif answer.status_code != 503 or method != "GET":
         return None
-    return None if told is None else max(_SHORTEST_PAUSE, told) * random.uniform(1.0, 1.0 + _SPREAD)  # noqa: S311
+    return None if reported is None else max(_SHORTEST_PAUSE, reported) * random.uniform(1.0, 1.0 + _SPREAD)  # noqa: S311
 
 
-def _told(answer: httpx.Response) -> float | None:
+def _reported(answer: httpx.Response) -> float | None:
     """`Retry-After` in seconds; a date is not what an API server writes."""
     try:
         return float(answer.headers["Retry-After"])

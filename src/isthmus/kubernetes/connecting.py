@@ -11,7 +11,7 @@ class _Stream(Protocol):
 
 
 class Handshake:
-    """The `trace` of one request: told by httpcore what happens to its connection."""
+    """The `trace` of one request: in which httpcore reports what happens to its connection."""
 
     def __init__(self) -> None:
         self._stream: _Stream | None = None

@@ -30,14 +30,14 @@ def cache_of(name: str) -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "isthmus" / name
 
 
-def teller(what: str) -> Say:
-    """Tells progress, one line at a time."""
+def reporter(what: str) -> Say:
+    """Reports progress, one line at a time."""
 
-    def tell(line: str) -> None:
+    def notify(line: str) -> None:
         sys.stderr.write(f"{what}: {line}\n")
         sys.stderr.flush()
 
-    return tell
+    return notify
 
 
 @contextmanager

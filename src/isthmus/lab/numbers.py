@@ -1,6 +1,6 @@
 """Labs have numbers: their links, addresses and ports follow from them, so no two labs of a kind may have the same.
 
-What a lab keeps (nodes, certificates, the cluster's name) tells its number too. So the number stays its own while it is
+What a lab keeps (nodes, certificates, the cluster's name) shows its number too. So the number stays its own while it is
 down: a note on the machine says in which folder the lab is, and counts for as long as that folder says the same.
 """
 

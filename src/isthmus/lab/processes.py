@@ -1,4 +1,4 @@
-"""The processes of a lab: told from all others by the mark in their environment, or by their namespace.
+"""The processes of a lab: distinguished from all others by the mark in their environment, or by their namespace.
 
 A process id in a file proves nothing, because ids are used again. The environment of a process does.
 """

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 RATE, BURST = 20.0, 200.0
 """Ordinary events per second in the long run, and at once."""
 KEPT_FOR = timedelta(hours=1)
-CALM = 0.1
+QUIET_PERIOD = 0.1
 """Seconds in which nothing more is said, before what was said is written."""
 PATIENCE = 2.0
 """Seconds after which it is written although there is more and more to say."""
@@ -50,7 +50,7 @@ class Recorder:
         self._said = time.monotonic()
 
     def say(self, about: Resource, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tell what happened to an object."""
+        """Report what happened to an object."""
         self._said = time.monotonic()
         if (not warning and not self._allowed()) or self._queue.full():
             EVENTS_DROPPED.inc()
@@ -98,7 +98,7 @@ class Recorder:
                 await asyncio.gather(*(self._write_one(event) for event in wanted))
 
     async def _calm(self) -> None:
-        first, left = time.monotonic(), CALM
+        first, left = time.monotonic(), QUIET_PERIOD
         while left > 0:
             await asyncio.sleep(left)
             left = until_written(first, self._said, time.monotonic())
@@ -110,7 +110,7 @@ class Recorder:
             log.info("event not written", extra={"error": str(error)})
 
     def _is_heard(self, namespace: str) -> bool:
-        """Whether there is a tenant to tell. One that is made again under the same name must not hear of the old."""
+        """Whether there is a tenant to notify. One that is made again under the same name must not hear of the old."""
         if namespace == SYSTEM_NAMESPACE:
             return True
         tenant = self._tenants.get(Key(TENANT.name, "", namespace))
@@ -147,7 +147,7 @@ class Recorder:
 
 def until_written(first: float, latest: float, now: float) -> float:
     """Seconds until events are written, the first and the latest of which were said at these moments."""
-    return min(latest + CALM, first + PATIENCE) - now
+    return min(latest + QUIET_PERIOD, first + PATIENCE) - now
 
 
 def declare(shared: Shared) -> Background:

@@ -35,7 +35,7 @@ CONDITION = "Accepted"
 
 
 class Refuser:
-    """Checks what informers hear, and tells on the objects what is wrong."""
+    """Checks what informers hear, and says on the objects what is wrong."""
 
     def __init__(self, store: Store, leadership: Leadership) -> None:
         self._store, self._leadership = store, leadership
@@ -61,20 +61,20 @@ class Refuser:
         return record
 
     async def run(self) -> None:
-        """Tell on the objects, until cancelled."""
+        """Say it on the objects, until cancelled."""
         while True:
             record, message = await self._queue.get()
             try:
                 self._leadership.check()
-                await self._tell(KINDS[record.key.kind], record, message)
+                await self._notify(KINDS[record.key.kind], record, message)
             except (Conflict, NotFound):
                 continue  # changed meanwhile: the watch brings it again
             except IsthmusError as error:
-                log.warning("not told on the object", extra={"key": str(record.key), "error": str(error)})
+                log.warning("not written on the object", extra={"key": str(record.key), "error": str(error)})
                 await asyncio.sleep(1)
                 self._queue.put_nowait((record, message))
 
-    async def _tell(self, kind: Kind, record: Record, message: str) -> None:
+    async def _notify(self, kind: Kind, record: Record, message: str) -> None:
         obj, now = record.obj, timestamp(utcnow())
         status = dict(obj.get("status") or {})
         if kind is JOB and message and status.get("phase") == JobPhase.PENDING:

@@ -67,7 +67,7 @@ class Shared:
         return self.queues.of(name).add
 
     def look_first(self, name: str) -> Callable[[Key], None]:
-        """The same for what has happened: it is told before something new is begun."""
+        """The same for what has happened: it is reported before something new is begun."""
         return self.queues.of(name).add_first
 
     def job(self, uid: str) -> Record | None:

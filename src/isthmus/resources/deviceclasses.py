@@ -47,7 +47,7 @@ class Meter(Model):
 
 
 class Use(Model):
-    """What tells how busy the class is on the node that has it."""
+    """What says how busy the class is on the node that has it."""
 
     source: Literal["NVML", "File", "Command"] = Field(
         description="nvidia-smi; a file such as the load of a Jetson's GPU; a command"
@@ -120,7 +120,7 @@ class DeviceClassSpec(Model):
         description="measures energy and power at Slurm and local sites; the one of class cpu counts for every job",
     )
     use: Use | None = Field(
-        default=None, description="tells how busy the devices are while a job runs; a meter NVML tells it too"
+        default=None, description="reports how busy the devices are while a job runs; a meter NVML reports it too"
     )
     local: LocalDevice | None = None
     slurm: SlurmDevice | None = None

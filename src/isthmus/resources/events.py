@@ -1,4 +1,4 @@
-"""Event: something that happened to an object, told to people (`kubectl describe` shows them)."""
+"""Event: something that happened to an object, reported to people (`kubectl describe` shows them)."""
 
 from __future__ import annotations
 

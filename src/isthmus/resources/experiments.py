@@ -325,7 +325,7 @@ class ExperimentStatus(Model):
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
     member: str | None = Field(
-        default=None, description="the member of the tenant who created it, where a personal token tells"
+        default=None, description="the member of the tenant who created it, where a personal token says"
     )
     started_at: Time | None = None
     finished_at: Time | None = None

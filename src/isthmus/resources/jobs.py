@@ -1,4 +1,4 @@
-"""Job: work that runs to completion, once per try, anywhere.
+"""Job: work that runs to completion, once per attempt, anywhere.
 
 The spec says what is wanted and never which engine does it. The status says what was seen. After a job is accepted
 only a few fields may change: the rest has been promised to an engine.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
@@ -41,7 +41,20 @@ INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
 
 
-LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024)]
+def _below(folder: str) -> str:
+    if folder != "." and ("\0" in folder or {"", ".", ".."} & set(folder.removesuffix("/").split("/"))):
+        raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
+    return folder.removesuffix("/")
+
+
+def _stays(pattern: str) -> str:
+    if ".." in pattern.split("/"):
+        raise ValueError("must be a file below the job's own folder, such as logs/%j.out")
+    return pattern
+
+
+Below = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_below)]
+LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024), AfterValidator(_stays)]
 
 
 class Intent(StrEnum):
@@ -188,20 +201,9 @@ class Dependency(Model):
 
     job: Name
     condition: DependencyCondition = DependencyCondition.SUCCEEDED
-    outputs_into: str | None = Field(
-        default=None,
-        max_length=1024,
-        description="take its outputs along, into this folder of the job; . is the job's own folder",
+    outputs_into: Below | None = Field(
+        default=None, description="take its outputs along, into this folder of the job; . is the job's own folder"
     )
-
-    @field_validator("outputs_into")
-    @classmethod
-    def _inside(cls, folder: str | None) -> str | None:
-        if folder is None or folder == ".":
-            return folder
-        if "\0" in folder or any(part in ("", ".", "..") for part in folder.removesuffix("/").split("/")):
-            raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
-        return folder.removesuffix("/")
 
     @model_validator(mode="after")
     def _when_there_are_any(self) -> Dependency:
@@ -211,7 +213,7 @@ class Dependency(Model):
 
 
 class Retries(Model):
-    """How often a failed try is repeated, and how long to wait before each."""
+    """How often a failed attempt is repeated, and how long to wait before each."""
 
     limit: int = Field(default=0, ge=0, le=1000)
     backoff: Duration = Field(default="10s", description="before the first repetition; doubles each time")
@@ -241,10 +243,11 @@ class Placement(Model):
 
 
 class LogFiles(Model):
-    """The output as files among the outputs, named as `sbatch --output` and `--error` name them."""
+    """The output as files in the working folder and among the outputs, named as by `sbatch --output` and `--error`."""
 
     stdout: LogPattern | None = Field(default=None, description="such as logs/%x-%j.out")
     stderr: LogPattern | None = Field(default=None, description="standard error, where the streams are separate")
+    append: bool = Field(default=False, description="keep what such a file, sent along, holds before the output")
 
 
 class JobSpec(Model):
@@ -259,7 +262,11 @@ class JobSpec(Model):
         description="a whole script; its first line may name the interpreter",
     )
     args: list[str] = Field(default_factory=list, max_length=MAX_WORDS, description="arguments of the script")
-    image: str | None = Field(default=None, max_length=512, description="container image, where the site runs images")
+    image: str | None = Field(
+        default=None,
+        max_length=512,
+        description="container image: of a registry, or a file sent along (oci-archive:FILE)",
+    )
     files: Files | None = None
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"
@@ -272,6 +279,7 @@ class JobSpec(Model):
     log_files: LogFiles | None = Field(default=None, description="keep the output as files too")
     env: list[EnvVar] = Field(default_factory=list, max_length=1024)
     streams: Streams = Streams.MERGED
+    working_dir: Below | None = Field(default=None, description="folder below the job's own in which it starts")
     resources: Resources = Field(default_factory=Resources)
     array: Array | None = None
     dependencies: list[Dependency] = Field(default_factory=list, max_length=1024)
@@ -454,19 +462,22 @@ class JobStatus(Model):
     phase: JobPhase = JobPhase.PENDING
     reason: str | None = Field(default=None, description="one word a program may test for")
     message: str | None = Field(default=None, description="why, in a sentence")
-    attempt: int = Field(default=0, description="counts the tries, from 0")
+    attempt: int = Field(default=0, description="counts the attempts, from 0")
     member: str | None = Field(
-        default=None, description="the member of the tenant who created it, where a personal token tells"
+        default=None, description="the member of the tenant who created it, where a personal token says"
     )
     site: str | None = None
     site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")
+    image: str | None = Field(
+        default=None, description="digest of the image that it runs in; a later attempt runs the same bytes"
+    )
     devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
     plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")
     preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
-    progress: float | None = Field(default=None, description="share of the work that earlier tries did and kept")
-    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier try kept")
+    progress: float | None = Field(default=None, description="share of the work that earlier attempts did and kept")
+    checkpoint: Outputs | None = Field(default=None, description="the state that an earlier attempt kept")
     estimated_start: StartRange | None = Field(
         default=None, description="while it waits in the engine's queue, where the engine has a plan"
     )
@@ -482,7 +493,7 @@ class JobStatus(Model):
     reported: dict[str, float] | None = Field(
         default=None, description='the last value of each name in lines such as isthmus: {"accuracy": 0.91}'
     )
-    tries: list[Try] | None = Field(default=None, description="the tries before this one")
+    tries: list[Try] | None = Field(default=None, description="the attempts before this one")
     array: ArrayStatus | None = None
     dependencies: list[ResolvedDependency] | None = None
     identity: str | None = Field(
@@ -501,7 +512,7 @@ class Job(Resource):
 
     @property
     def run_id(self) -> str:
-        """What identifies this try for all time: the engine is asked for it before anything is sent."""
+        """What identifies this attempt for all time: the engine is asked for it before anything is sent."""
         return self.run(self.status.attempt)
 
     @property
@@ -510,12 +521,12 @@ class Job(Resource):
         return self.status.identity or self.uid
 
     def run(self, attempt: int) -> str:
-        """What identifies any of its tries."""
+        """What identifies any of its attempts."""
         return _run_id(self.identity, attempt)
 
 
 def run_id_of(obj: Mapping[str, Any]) -> str:
-    """The same of the present try of a job in its plain form."""
+    """The same of the present attempt of a job in its plain form."""
     status = obj.get("status") or {}
     return _run_id(status.get("identity") or obj["metadata"].get("uid", ""), status.get("attempt", 0))
 
@@ -551,8 +562,8 @@ def _room_for_elements(job: Mapping[str, Any]) -> None:
     array = job["spec"].get("array")
     longest = max(map(len, re.findall(r"\d+", array["indices"])), default=0) + 1 if array else 0
     if len(job["metadata"]["name"]) + longest > MAX_NAME:
-        told = f"leaves no room for the {longest} characters of its elements' names; shorten it"
-        raise invalid_field("metadata.name", told)
+        text = f"leaves no room for the {longest} characters of its elements' names; shorten it"
+        raise invalid_field("metadata.name", text)
 
 
 JOB = Kind(

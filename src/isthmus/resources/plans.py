@@ -1,4 +1,4 @@
-"""What a job says about its deadline, and what is told about where it goes and why.
+"""What a job says about its deadline, and what is reported about where it goes and why.
 
 `Profile` entries, `DeviceChoice` and `Restartable` are parts of a job's spec. `PlanStatus` is a part of its status and
 the answer to "what if": the option that was chosen, the others, and what each costs.
@@ -133,7 +133,7 @@ class PlanStatus(Model):
 
 
 class DeviceChosen(Model):
-    """What of `resources.anyOf` the present try was given."""
+    """What of `resources.anyOf` the present attempt was given."""
 
     class_: ShortName = Field(alias="class")
     count: int

@@ -66,6 +66,10 @@ class LocalSite(Model):
         description="that the working folder and /tmp of a job take on the disk; a job that takes more is ended "
         "(DiskLimit). None means the tenant's quota of storage. Never more than nine tenths of the free space",
     )
+    max_images: Memory = Field(
+        default="50Gi",
+        description="of all container images that are kept unpacked; beyond it, those not used for longest go",
+    )
     visible: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list,
         max_length=64,

@@ -42,13 +42,13 @@ class JobPhase(StrEnum):
 TERMINAL = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.CANCELLED})
 
 JOB_PHASES: Mapping[JobPhase, str] = {
-    JobPhase.PENDING: "accepted; waits for dependencies, for a site that fits, for room, or for its next try",
+    JobPhase.PENDING: "accepted; waits for dependencies, for a site that fits, for room, or for its next attempt",
     JobPhase.PLACED: "a site is chosen and written down; the engine is being asked",
     JobPhase.QUEUED: "the engine has it in its own queue",
     JobPhase.RUNNING: "its processes run",
     JobPhase.FINISHING: "its processes ended; outputs are being collected",
     JobPhase.SUCCEEDED: "ended with exit code 0 and its outputs are kept",
-    JobPhase.FAILED: "ended otherwise, and no try is left",
+    JobPhase.FAILED: "ended otherwise, and no attempt is left",
     JobPhase.CANCELLED: "ended because somebody asked for it, or because what it depends on did not hold",
 }
 

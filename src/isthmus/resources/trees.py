@@ -60,7 +60,8 @@ class Tree(Model):
             raise ValueError(
                 f"{path!r} is a link to {links[path]!r}, which leads outside the folder through other links"
             )
-        # In this order what lies below a path follows it at once, so that neighbours tell, however deep paths are.
+        # In this order what lies below a path follows it at once, so that comparing neighbours is enough, however deep
+        # paths are.
         ordered = sorted(file.path.replace("/", "\0") for file in self.files)
         for one, next_ in pairwise(ordered):
             if one == next_:

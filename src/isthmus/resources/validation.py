@@ -43,9 +43,9 @@ def parse(model: type[M], obj: Mapping[str, Any], what: str = "") -> M:
         title = f"{what or model.__name__} {str(name)[:80]!r}" if name else what or model.__name__
         if not faults:
             raise Invalid(f"{title} is invalid in {count} places; is it of this kind at all?") from None
-        told = "; ".join(f"{c.field}: {c.message}" if c.field else c.message for c in causes[:5])
+        reported = "; ".join(f"{c.field}: {c.message}" if c.field else c.message for c in causes[:5])
         more = f" (and {count - 5} more)" if count > 5 else ""
-        raise Invalid(f"{title} is invalid: {told}{more}", causes=causes) from None
+        raise Invalid(f"{title} is invalid: {reported}{more}", causes=causes) from None
 
 
 def _cause(model: type[BaseModel], item: Any) -> Cause:

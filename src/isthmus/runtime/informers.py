@@ -1,7 +1,7 @@
 """Informers: the present state of one kind, kept equal to the store by a feed, with handlers that hear of every change.
 
 Only the bytes are kept; an object is decoded when somebody looks. Handlers are synchronous and quick: they mark
-what must be looked at and never decide. When the feed had to list again, the informer tells the difference, so a
+what must be looked at and never decide. When the feed had to list again, the informer reports the difference, so a
 handler never misses an object, though it may miss versions in between. A handler that fails over one object is logged
 and counted; the other handlers and all other objects are not held up by it.
 """
@@ -52,13 +52,13 @@ class Informer:
         await self._feed.synced()
 
     def note(self, record: Record) -> None:
-        """Take note of a version that we ourselves just wrote, before the watch tells."""
+        """Take note of a version that we ourselves just wrote, before the watch reports it."""
         self.learn(record)
         if (shown := self._records.get(record.key)) is not None and shown.version == record.version:
             self._own.add(record.key)
 
     def learn(self, record: Record) -> None:
-        """Take note of a version that was read from the store, before the watch tells.
+        """Take note of a version that was read from the store, before the watch reports it.
 
         What the watch is past already is not noted: an object that is not here was deleted since.
         """
@@ -70,9 +70,9 @@ class Informer:
         self._own.discard(key)
 
     def is_own(self, record: Record) -> bool:
-        """Whether this is the last version that we know of, and we wrote it ourselves and were told so.
+        """Whether this is the last version that we know of, and we wrote it ourselves and it was confirmed.
 
-        Of any other version the store may already have a later one that the watch has not told yet.
+        Of any other version the store may already have a later one that the watch has not reported yet.
         """
         return record.key in self._own and self._records[record.key].version == record.version
 
@@ -91,7 +91,7 @@ class Informer:
             self._records, before = {}, self._records
             self._own.clear()
             for record in before.values():
-                self._tell(record, None)
+                self._notify(record, None)
         seen = {record.key for record in page.records}
         for record in page.records:
             self._note(record)
@@ -118,13 +118,13 @@ class Informer:
             return
         self._records[record.key] = accepted
         self._own.discard(record.key)
-        self._tell(old, accepted)
+        self._notify(old, accepted)
 
     def _remove(self, record: Record) -> None:
         old = self._records.pop(record.key, None)
         self._own.discard(record.key)
         if old is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     def _accepted(self, record: Record, old: Record | None) -> Record | None:
         if self._accept is None:
@@ -135,7 +135,7 @@ class Informer:
             self._failed("an object could not be checked", record)
             return None
 
-    def _tell(self, old: Record | None, new: Record | None) -> None:
+    def _notify(self, old: Record | None, new: Record | None) -> None:
         for handler in self._handlers:
             try:
                 handler(old, new)

@@ -8,7 +8,7 @@ hands. A leader that was paused (SIGSTOP, a machine that slept) finds that deadl
 stops whatever it was about to do until the lease is renewed; if nobody took it meanwhile, it goes on where it was.
 
 The lease is kept on a thread with an event loop and connections of its own, so that work that blocks the main event
-loop for seconds does not cost the lead. A main loop that answers nothing for `stuck` seconds is as good as dead: then
+loop for seconds does not cost the lead. A main loop that answers nothing for `stuck` seconds counts as dead: then
 the lease is no longer renewed, and another control plane goes on.
 """
 
@@ -245,10 +245,10 @@ class LeaderElection:
         answering = asyncio.create_task(self._answer(), name="lease-answering")
         loop = asyncio.get_running_loop()
 
-        def tell(term: int) -> None:
+        def notify(term: int) -> None:
             loop.call_soon_threadsafe(self._elected, term)
 
-        keeper = _Keeper(self, self._settings, tell)
+        keeper = _Keeper(self, self._settings, notify)
         thread = _LeaseThread(keeper, self._open) if self._open is not None else None
         task = asyncio.create_task(keeper.run(self._store), name="lease") if thread is None else None
         try:
@@ -286,10 +286,10 @@ class LeaderElection:
 
 
 class _Keeper:
-    """Keeps the lease, and tells when it was won or lost."""
+    """Keeps the lease, and says when it was won or lost."""
 
-    def __init__(self, election: LeaderElection, settings: LeaderSettings, tell: Callable[[int], None]) -> None:
-        self._election, self._settings, self._tell = election, settings, tell
+    def __init__(self, election: LeaderElection, settings: LeaderSettings, notify: Callable[[int], None]) -> None:
+        self._election, self._settings, self._notify = election, settings, notify
         self._leadership = election.leadership
         self._terms = 0
         self._leads = False
@@ -316,14 +316,14 @@ class _Keeper:
             if not self._leads:
                 self._leads = True
                 self._terms += 1
-                self._tell(self._terms)
+                self._notify(self._terms)
         elif self._leads and (standing is Standing.ANOTHERS or now() - self._renewed > self._settings.duration):
             self._lose()
 
     def _lose(self) -> None:
         self._leads = False
         self._leadership.end()
-        self._tell(-self._terms)
+        self._notify(-self._terms)
 
 
 class _LeaseThread:

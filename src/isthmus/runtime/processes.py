@@ -2,7 +2,7 @@
 
 The holder writes a mark into the lease: the boot of its machine, its namespace of process ids, its id and when it
 began. A candidate with the same boot and namespace can look; any other cannot, and must wait until the lease runs out.
-An id that was given to another process is told apart by its beginning. When in doubt, the process lives.
+An id that was given to another process is distinguished by its beginning. When in doubt, the process lives.
 """
 
 from __future__ import annotations

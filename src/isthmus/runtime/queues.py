@@ -40,7 +40,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_first(self, key: K) -> None:
-        """Handle the key before those that wait: what has happened is told before something new is begun."""
+        """Handle the key before those that wait: what has happened is reported before something new is begun."""
         if key in self._active or key in self._queued:
             self.add(key)
             return

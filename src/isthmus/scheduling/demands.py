@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from isthmus.images.references import is_file
 from isthmus.resources.expressions import Expression, parse_expression
 from isthmus.resources.jobs import JobSpec
 from isthmus.resources.plans import DeviceChosen
@@ -81,6 +82,8 @@ class Demand:
     nodes: int = 1
     """At most: with one, all of it must fit one machine."""
     image: bool = False
+    image_file: bool = False
+    """The image is among the files sent along."""
     drivers: tuple[str, ...] = ()
     """The only drivers that understand all of it; empty: every one does."""
     sites: tuple[str, ...] = ()
@@ -109,6 +112,7 @@ def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) ->
         ),
         nodes=max((most for section in options.values() if (most := section.most_nodes)), default=resources.nodes),
         image=spec.image is not None,
+        image_file=spec.image is not None and is_file(spec.image),
         drivers=tuple(sorted(options)),
         sites=tuple(sorted(placement.sites)),
         labels=tuple(sorted(placement.labels.items())),

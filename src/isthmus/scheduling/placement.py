@@ -22,7 +22,7 @@ from .ledger import Ledger
 from .shares import Turns, sum_of
 
 MOST_TOLD = 4
-"""Sites that are named when it is told why a job went to another."""
+"""Sites that are named when it is reported why a job went to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,14 @@ class SiteView:
     """Keeps its own queue: work may be sent beyond the room it has."""
     multi_node: bool = False
     images: bool = False
+    image_files: bool = False
+    """Whether it runs images that are sent along as files."""
     largest: tuple[tuple[str, int], ...] = ()
     """The most devices of each class that one machine has, where it is known."""
     machine: Room | None = None
     """The most cpus and memory that one machine has, where it is known."""
     others: Room = field(default_factory=Room)
-    """What is taken by work that is not ours, as far as the engine tells."""
+    """What is taken by work that is not ours, as far as the engine reports."""
     default_image: bool = True
     """Whether a job may do without naming an image."""
     tariff: Tariff = field(default_factory=Tariff)
@@ -171,6 +173,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
     room = demand.room
     if demand.image and not site.images:
         return "it does not run container images"
+    if demand.image_file and not site.image_files:
+        return "it runs images of registries only, and the job's image is a file"
     if not demand.image and not site.default_image:
         return "it has no default image, and the job names none"
     if demand.nodes > 1 and not site.multi_node:
@@ -184,7 +188,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
 
 def _too_small(name: str, wanted: Room, there: Room, whose: str = "it") -> str:
     if name == "cpus":
-        return f"{whose} has {format_cpus(there.milli_cpus)} cpus, the job asks for {format_cpus(wanted.milli_cpus)}"
+        have = format_cpus(there.milli_cpus)
+        return f"{whose} has {have} CPU{'' if have == '1' else 's'}, the job asks for {format_cpus(wanted.milli_cpus)}"
     if name == "memory":
         have, asked = format_unequal_bytes(there.memory, wanted.memory)
         return f"{whose} has {have} of memory, the job asks for {asked}"
@@ -214,7 +219,7 @@ def why_there(
     hindered: Mapping[str, str | None],
     free: Mapping[str, Room],
 ) -> str | None:
-    """Why a job goes to a site, in words; None where it asked for no other. What hinders it elsewhere is told too."""
+    """Why a job goes to a site, in words; None where it asked for no other; with what hinders it elsewhere."""
     asked = [site for site in sites if not demand.sites or site.name in demand.sites]
     if len(asked) < 2:
         return None
@@ -234,7 +239,7 @@ def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: 
     name = next(iter(room.lacks(demand.room)), "cpus")
     shown = {"cpus": format_cpus, "memory": format_bytes}.get(name, str)
     left, there = max(0, room.of(name)), site.capacity.of(name)
-    what = "of memory " if name == "memory" else f"{name} "
+    what = {"cpus": "CPUs ", "memory": "of memory "}.get(name, f"{name} ")
     elsewhere = f" ({shown(taken)} taken by work that is not ours)" if (taken := site.others.of(name)) else ""
     cost = f", {site.tariff.rate(demand.room) * 3600:g} an hour" if priced else ""
     return f"{shown(left)} of {shown(there)} {what}free{elsewhere}{cost}"
@@ -300,7 +305,7 @@ def _quota_broken(quota: Quota, used: Room, jobs: int, wanted: Room | None = Non
     if quota.jobs is not None and jobs > quota.jobs:
         return f"{quota.jobs} jobs at once"
     if quota.milli_cpus is not None and used.milli_cpus > quota.milli_cpus:
-        return f"{quota.cpus} cpus"
+        return f"{quota.cpus} CPUs"
     if quota.memory_bytes is not None and used.memory > quota.memory_bytes:
         return f"{quota.memory} of memory"
     named = [name for name, _ in (wanted or used).devices if name in quota.devices]
@@ -314,7 +319,7 @@ def why_waiting(
     tenant: TenantSpec | None,
     over: str | None,
 ) -> Verdict:
-    """What the jobs of a demand are told that found no room."""
+    """What the jobs of a demand that found no room are shown."""
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
@@ -325,14 +330,14 @@ def why_waiting(
             "QuotaTooSmall", f"asks for more than the tenant's whole quota of {over}; ask for less, or for more"
         )
     if over:
-        told = f"the tenant's quota of {over} is used; the job starts when others end"
+        reported = f"the tenant's quota of {over} is used; the job starts when others end"
         if (
             over.endswith("of memory")
             and tenant
             and not demand.room.memory
             and (share := counted(demand.room, tenant.quota).memory)
         ):
-            told += f". It asks for no memory and counts with {format_bytes(share)}"
-        return Verdict("QuotaExceeded", told)
+            reported += f". It asks for no memory and counts with {format_bytes(share)}"
+        return Verdict("QuotaExceeded", reported)
     names = ", ".join(site.name for site in suitable[:5])
     return Verdict("InsufficientRoom", f"waits for room at {names}, behind earlier or higher-priority jobs")

@@ -89,7 +89,7 @@ def _names(host: str) -> list[x509.GeneralName]:
 
 
 def _addresses(host: str) -> list[str]:
-    """The addresses of this machine, as far as its own name and its way out tell."""
+    """The addresses of this machine, as far as its own name and its way out show."""
     found = []
     with contextlib.suppress(OSError):
         found += [str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(host, None)]

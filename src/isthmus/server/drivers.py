@@ -38,6 +38,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             network=spec.network,
             max_log_bytes=parse_bytes(spec.max_log),
             max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
+            max_image_bytes=parse_bytes(spec.max_images),
             max_disk_bytes=parse_bytes(spec.max_disk) if spec.max_disk else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),

@@ -36,15 +36,15 @@ async def server_minor(access: ClusterAccess) -> int:
 
 async def install(access: ClusterAccess, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False) -> list[str]:
     """Apply objects; what was done with each, in words."""
-    told = []
+    reported = []
     async with KubernetesClient(access, meanings=STORE) as api:
         for obj in objects:
-            told.append(await _apply(api, obj, dry_run))
+            reported.append(await _apply(api, obj, dry_run))
             if obj["kind"] == "Namespace" and not dry_run:
-                told.append(await _admin_secret(api))
+                reported.append(await _admin_secret(api))
         if not dry_run:
             await _wait_served(api)
-    return told
+    return reported
 
 
 async def _apply(api: KubernetesClient, obj: Mapping[str, Any], dry_run: bool) -> str:

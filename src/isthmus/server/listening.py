@@ -1,6 +1,6 @@
 """One port for both: TLS for everybody, and plain HTTP for this machine.
 
-The first byte a client sends tells which it speaks (a TLS greeting begins with 22). Plain HTTP is convenient on
+The first byte a client sends says which it speaks (a TLS greeting begins with 22). Plain HTTP is convenient on
 loopback, where nobody can listen in; elsewhere it would send tokens in the clear, so it is answered with a sentence
 and closed, unless the administrator permits it (behind a proxy that does TLS).
 """

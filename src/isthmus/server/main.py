@@ -1,7 +1,7 @@
 """One control plane, from an empty folder to listening, and back down in order.
 
 Starting: the folder is taken (one instance per folder), the store opened, what the first start needs is made, the
-port is bound, and only then is anybody told that it is ready. Stopping: no new requests, streams end, reconcilers
+port is bound, and only then is anybody notified that it is ready. Stopping: no new requests, streams end, reconcilers
 stop, engines are let go (their runs go on), the store finishes what it accepted.
 """
 
@@ -94,7 +94,7 @@ def allow_many_files() -> None:
 
 
 async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
-    """Serve until cancelled or told to stop by a signal."""
+    """Serve until cancelled or asked to stop by a signal."""
     with _taken(settings.data):
         os.umask(0o077)  # what we make from here on is ours alone; what jobs need is opened to them
         listener = _bind(settings)

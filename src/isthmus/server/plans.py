@@ -1,7 +1,7 @@
 """What if: a plan for a job that is not there yet, or for another deadline, from the store alone.
 
 Everything is read at the moment of the question, so every replica can answer, and nothing is changed. The answer names
-sites, devices, times and costs; of other tenants' jobs it tells no more than when room is expected.
+sites, devices, times and costs; of other tenants' jobs it says no more than when room is expected.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:
     """For a job that has its devices: whether it is in time where it is; the rest are alternatives."""
     present = job.status.plan.chosen if job.status.plan else None
     if present is None:
-        told = (
+        reported = (
             f"runs at {job.status.site}, and nothing is known of when it ends; if it were placed now: {other.message}"
         )
-        return other.model_copy(update={"message": told})
+        return other.model_copy(update={"message": reported})
     shifted = _from_start(present, job)
     late = 0.0
     if job.spec.deadline:
@@ -108,11 +108,11 @@ def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:
     shifted.late_seconds, shifted.meets_deadline = round(late, 3), late <= 0
     verdict = "meets the deadline" if late <= 0 else f"is expected {format_duration(max(1, round(late)))} late"
     moved = "it may be stopped and moved, since it is restartable" if job.spec.restartable else "it stays where it is"
-    told = f"runs at {job.status.site} and {verdict}" + (f"; {moved}" if late > 0 else "")
+    reported = f"runs at {job.status.site} and {verdict}" + (f"; {moved}" if late > 0 else "")
     here = (shifted.site, shifted.class_, shifted.count)
     options = [*([other.chosen] if other.chosen else []), *other.alternatives]
     options = [option for option in options if (option.site, option.class_, option.count) != here]
-    update: dict[str, Any] = {"message": told, "chosen": shifted, "alternatives": options}
+    update: dict[str, Any] = {"message": reported, "chosen": shifted, "alternatives": options}
     return other.model_copy(update=update)
 
 

@@ -1,7 +1,7 @@
 """The storage contract: contents by digest, each tenant's apart from every other's.
 
 Contents are never shared between tenants, though their digests may be equal: to answer "that is here already"
-across tenants would tell one what another has.
+across tenants would show one what another has.
 """
 
 from __future__ import annotations

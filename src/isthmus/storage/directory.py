@@ -2,7 +2,7 @@
 
 A content is written to `<root>/.incoming/`, hashed on its way, forced to the disk and renamed: what lies under a
 digest is whole and is what the digest says, whatever moment the machine stops at. Who writes a temporary file
-holds a lock on it, so that `open` can tell what a crash left behind from what another process is writing now.
+holds a lock on it, so that `open` can distinguish what a crash left behind from what another process is writing now.
 """
 
 from __future__ import annotations

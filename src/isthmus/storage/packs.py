@@ -68,7 +68,7 @@ async def unpack(blobs: Blobs, namespace: str, chunks: AsyncIterator[bytes], lim
                 stored.bytes += size
             await reader.drain()
     except BaseExceptionGroup as group:
-        # One fault is as good as another: the first is told, the others are its companions.
+        # One fault is enough: the first is reported, the others follow from it.
         raise _first(group) from None
     return stored
 

@@ -12,7 +12,7 @@
 - **list** answers at one version. A continued list goes on from where it stopped in the present state and
   reports the version of its first page, so that a watch from there misses nothing.
 - **watch** delivers every later change once and in order, or raises `Expired`. An object that stops matching the
-  query is told as deleted, one that begins to match as added.
+  query is reported as deleted, one that begins to match as added.
 
 `testing/stores.py` is this contract as a suite; every store passes it.
 """

@@ -124,7 +124,7 @@ class Feed:
         self._version = page.version  # also backwards: a store that was restored has forgotten what came after
         self._current = True
         self._synced.set()
-        self._tell()
+        self._notify()
 
     async def _everything(self) -> Page:
         page = await self._store.list(self._query)
@@ -144,7 +144,7 @@ class Feed:
                 if change.record is not None:
                     self._change(change)
                 self._version = change.version
-                self._tell()
+                self._notify()
 
     async def _progress(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -154,7 +154,7 @@ class Feed:
         finally:
             self._waiting.discard(waiter)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)

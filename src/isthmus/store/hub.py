@@ -1,4 +1,4 @@
-"""Watching: one hub tells every watcher, in order, of the changes that concern it.
+"""Watching: one hub notifies every watcher, in order, of the changes that concern it.
 
 The store publishes entries after their commit. Watchers with the same query form a group, so that selectors are
 evaluated once per group and not once per watcher. Each watcher has a bounded buffer; one that overruns it is
@@ -6,7 +6,7 @@ dropped with `Expired` and disturbs nobody else. The latest entries stay in memo
 without touching the database; older ones are read from the log.
 
 A watcher is registered before its past is read. What happens meanwhile waits in its buffer, so nothing is missed
-and nothing is told twice.
+and nothing is reported twice.
 
 Waking hundreds of watchers for every single change would cost more than the change. The first change after a
 pause wakes them at once; the next round waits as long as the last one was expensive.
@@ -95,7 +95,7 @@ class Hub:
         return Watch(self, query, since, bookmarks)
 
     def publish(self, entries: Iterable[Entry]) -> None:
-        """Tell of committed entries, in order."""
+        """Report committed entries, in order."""
         for entry in entries:
             key = entry.record.key
             self._remember(entry)
@@ -144,7 +144,7 @@ class Hub:
         return list(islice(self._recent, start, None))
 
     def add(self, watcher: Watch) -> None:
-        """From now on, tell this watcher."""
+        """From now on, notify this watcher."""
         groups = self._groups.setdefault((watcher.query.kind.name, watcher.query.namespace), {})
         key = (watcher.query.labels, watcher.query.fields)
         group = groups.get(key)

@@ -35,13 +35,13 @@ class StoreSettings:
     """Bytes of objects held for the same purpose, at most."""
 
     buffer_changes: int = 10_000
-    """Changes waiting for one watcher, at most. One that falls further behind is told to list again."""
+    """Changes waiting for one watcher, at most. One that falls further behind is asked to list again."""
 
     buffer_bytes: int = 64 * 2**20
     """Bytes waiting for one watcher, at most. Objects are shared among watchers, so this is an upper bound."""
 
     wake_cost: float = 0.00002
-    """Seconds to leave between two rounds of waking, per watcher woken. At rest a change is told at once; under
+    """Seconds to leave between two rounds of waking, per watcher woken. At rest a change is reported at once; under
     load 200 watchers are woken every 4 ms instead of for every change, which leaves the processor to the work."""
 
     piece_bytes: int = 32 * 2**20
@@ -83,4 +83,4 @@ class StoreSettings:
     """Seconds without a word after which a watch is taken for dead (Kubernetes). A bookmark comes each minute."""
 
     removal_wait: float = 5.0
-    """Seconds to wait for the watch to tell of a removal of ours (Kubernetes). Usually milliseconds."""
+    """Seconds to wait for the watch to report a removal of ours (Kubernetes). Usually milliseconds."""

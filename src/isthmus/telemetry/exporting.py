@@ -37,11 +37,11 @@ def prometheus(jobs: Iterable[tuple[Labelled, Mapping[str, tuple[float, float]]]
             elif name.startswith(REPORTED):
                 named = f'{own},name="{_quoted(name.removeprefix(REPORTED))}"'
                 lines.setdefault(REPORTED, []).append(f"{_REPORTED[0]}{{{named}}} {value!r}")
-    told = []
+    reported = []
     for name, (metric, help_) in (*_NAMES.items(), (REPORTED, _REPORTED)):
         if name in lines:
-            told += [f"# HELP {metric} {help_}", f"# TYPE {metric} gauge", *lines[name]]
-    return "\n".join(told) + "\n" if told else ""
+            reported += [f"# HELP {metric} {help_}", f"# TYPE {metric} gauge", *lines[name]]
+    return "\n".join(reported) + "\n" if reported else ""
 
 
 def _labels(labels: Labelled) -> str:

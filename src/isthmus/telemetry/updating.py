@@ -4,7 +4,7 @@ The journal is the source, kept at the site beside the run's log for as long as 
 for itself. So nothing is sampled twice, nothing is lost with a control plane, and a job that nobody looks at costs
 nothing here. Of many who ask at once, one reads and the others wait for it.
 
-When a line of output was written is not known; the journal tells how long the output was at each sample, and a
+When a line of output was written is not known; the journal says how long the output was at each sample, and a
 reported value gets the time of the first sample that saw it.
 """
 
@@ -190,7 +190,7 @@ def _started(job: Job, attempt: int) -> float | None:
 
 
 def _moment(marks: list[tuple[float, float]], place: int, job: Job, attempt: int, now: float) -> float:
-    """When a byte of the output was written, as well as the samples tell."""
+    """When a byte of the output was written, as well as the samples say."""
     for size, at in marks:
         if size >= place:
             return at

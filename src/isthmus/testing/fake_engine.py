@@ -40,7 +40,7 @@ from isthmus.resources.sites import Capacity, SiteNode
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run goes. `after` is the seconds from its start to its end; None: it ends when it is told to."""
+    """How a run goes. `after` is the seconds from its start to its end; None: it ends when it is asked to."""
 
     after: float | None = 0.0
     exit_code: int | None = 0
@@ -65,7 +65,7 @@ class Faults:
     delay: float = 0.0
     """Seconds that every call takes longer."""
     silent: bool = False
-    """Ends are not told through `changes`."""
+    """Ends are not reported through `changes`."""
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class FakeMachine:
             asyncio.get_running_loop().call_soon(self._end_by_itself, run_id)
         elif after is not None:
             asyncio.get_running_loop().call_later(after, self._end_by_itself, run_id)
-        self.tell(run_id)
+        self.notify(run_id)
 
     def end(self, run_id: str, outcome: Outcome | None = None) -> None:
         """Let a run end, as its outcome says or as this one does."""
@@ -144,13 +144,13 @@ class FakeMachine:
             signal=how.signal,
             usage=how.usage or RunUsage(elapsed_seconds=elapsed),
         )
-        self.tell(run_id)
+        self.notify(run_id)
 
     def correct(self, run_id: str, usage: RunUsage) -> None:
         """Learn, after its end, what a run really used."""
         run = self.runs[run_id]
         run.seen = replace(run.seen, usage=usage)
-        self.tell(run_id)
+        self.notify(run_id)
 
     def write_log(self, run_id: str, data: bytes) -> None:
         """Let a run write."""
@@ -160,9 +160,9 @@ class FakeMachine:
     def vanish(self, run_id: str) -> None:
         """Lose a run without a trace, as an engine that forgets does."""
         self.runs.pop(run_id, None)
-        self.tell(run_id)
+        self.notify(run_id)
 
-    def tell(self, run_id: str) -> None:
+    def notify(self, run_id: str) -> None:
         """The run changed."""
         self._wake(run_id)
         if not self.faults.silent:
@@ -192,7 +192,7 @@ class FakeMachine:
                 self._followers.pop(run_id, None)
 
     def listen(self) -> _LogListener:
-        """Be told of changes."""
+        """Be notified of changes."""
         listener = _LogListener(set(self.runs))
         self._listeners.add(listener)
         return listener

@@ -43,7 +43,7 @@ class FaultyLine:
             stream.transport.abort()
 
     def hush(self) -> None:
-        """Let nothing more through; nobody is told."""
+        """Let nothing more through; nobody is notified."""
         self._flowing.clear()
 
     def resume(self) -> None:

@@ -103,7 +103,7 @@ class FaultyStore:
         """Changes after a version, until the watch is broken."""
         self._reach()
         if self.blind:
-            raise StoreUnavailable("the store answers, and tells no changes")
+            raise StoreUnavailable("the store answers, and reports no changes")
         self.watched.append(since)
         async with self.real.watch(query, since=since, bookmarks=bookmarks) as changes:
             watch = _FaultyWatch(changes, self)
@@ -119,7 +119,7 @@ class FaultyStore:
             watch.breaks(error or StoreUnavailable("the connection was lost"))
 
     def expire(self) -> None:
-        """Tell everybody who watches that they must list again."""
+        """Notify everybody who watches that they must list again."""
         self.disconnect(Expired("changes in between are no longer kept; list again"))
 
     async def version(self) -> int:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Toggled(Leadership):
-    """Leads when it is told to."""
+    """Leads when it is asked to."""
 
     def __init__(self) -> None:
         super().__init__()

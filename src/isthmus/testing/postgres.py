@@ -107,8 +107,8 @@ class Postgres:
         ready = [str(self._programs / "pg_isready"), "--host", str(self._folder), "--port", "5432", "--quiet"]
         while subprocess.run(ready, check=False).returncode:
             if time.monotonic() > deadline:
-                told = (self._folder / "log").read_text(errors="replace")[-2000:]
-                raise Misconfigured(f"PostgreSQL did not start; it says: {told}")
+                reported = (self._folder / "log").read_text(errors="replace")[-2000:]
+                raise Misconfigured(f"PostgreSQL did not start; it says: {reported}")
             if self._process.poll() is not None:
                 return False
             time.sleep(0.05)

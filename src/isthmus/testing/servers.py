@@ -98,7 +98,7 @@ class ServerProcess:
             text = answer.read()
         return json.loads(text) if answer.headers.get_content_type() == "application/json" else text
 
-    # Jobs, in the default tenant unless told otherwise
+    # Jobs, in the default tenant unless asked otherwise
 
     def jobs(self, namespace: str = "default") -> str:
         """The path of a tenant's jobs."""

@@ -11,7 +11,7 @@ from isthmus.resources.kinds import JOB, SITE
 from isthmus.store.base import EventType, Part, Query, Store
 from isthmus.store.settings import StoreSettings
 
-from .store_watches import take, told
+from .store_watches import reported, take
 from .stores import PATIENCE, Contract, StoreLocation, changed, job, site
 
 ADDED = EventType.ADDED
@@ -47,7 +47,7 @@ class LogContract(Contract):
         assert "list again" in message
         latest = await short.version()
         async with short.watch(Query(JOB), since=latest - 3) as changes:
-            assert told(await take(changes, 3)) == [(ADDED, f"j{n}") for n in (17, 18, 19)]
+            assert reported(await take(changes, 3)) == [(ADDED, f"j{n}") for n in (17, 18, 19)]
 
     async def test_by_age(self, location: StoreLocation, store: Store) -> None:
         """Old changes go even when they are few."""
@@ -65,7 +65,7 @@ class LogContract(Contract):
                     break
         async with short.watch(Query(JOB), since=since + 3) as changes:
             await short.create(JOB, job("new"))
-            assert told(await take(changes, 1)) == [(ADDED, "new")]
+            assert reported(await take(changes, 1)) == [(ADDED, "new")]
 
     async def test_the_past_is_read_from_the_log(self, location: StoreLocation, store: Store) -> None:
         """Far more than is held in memory, and after opening again."""

@@ -25,7 +25,7 @@ async def take(changes: Changes, count: int) -> list[Change]:
         return [await anext(aiter(changes)) for _ in range(count)]
 
 
-def told(changes: list[Change]) -> list[tuple[EventType, str]]:
+def reported(changes: list[Change]) -> list[tuple[EventType, str]]:
     """What happened to which name."""
     return [(change.type, change.record.key.name) for change in changes if change.record]
 
@@ -48,7 +48,7 @@ class WatchingContract(Contract):
             gone = await store.delete(record.key)
             await store.delete(before.key)
             got = await take(changes, 4)
-        assert told(got) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a"), (DELETED, "before")]
+        assert reported(got) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a"), (DELETED, "before")]
         assert [change.version for change in got[:3]] == [record.version, updated.version, gone.version]
         assert [change.record and change.record.data for change in got[:3]] == [record.data, updated.data, gone.data]
 
@@ -58,21 +58,21 @@ class WatchingContract(Contract):
             await store.create(JOB, job(f"j{n}"))
         async with store.watch(Query(JOB)) as changes:
             await store.delete(job_key("j1"))
-            assert told(await take(changes, 4)) == [(ADDED, "j0"), (ADDED, "j1"), (ADDED, "j2"), (DELETED, "j1")]
+            assert reported(await take(changes, 4)) == [(ADDED, "j0"), (ADDED, "j1"), (ADDED, "j2"), (DELETED, "j1")]
 
     async def test_kind_and_namespace(self, store: Store) -> None:
-        """Others are not told."""
+        """Others are not notified."""
         since = await store.version()
         async with store.watch(Query(JOB, "ada"), since=since) as one, store.watch(Query(JOB), since=since) as all_:
             await store.create(SITE, site("s"))
             await store.create(JOB, job("b", "bob"))
             await store.create(JOB, job("a", "ada"))
-            assert told(await take(one, 1)) == [(ADDED, "a")]
-            assert told(await take(all_, 2)) == [(ADDED, "b"), (ADDED, "a")]
+            assert reported(await take(one, 1)) == [(ADDED, "a")]
+            assert reported(await take(all_, 2)) == [(ADDED, "b"), (ADDED, "a")]
 
     @pytest.mark.parametrize("replayed", [False, True])
     async def test_what_begins_and_stops_to_match(self, store: Store, replayed: bool) -> None:
-        """Is told as added and deleted, to those who watch and to those who come later."""
+        """Is reported as added and deleted, to those who watch and to those who come later."""
         since = await store.version()
         by_label = store.watch(Query(JOB, "ada", parse_labels("on=1")), since=since)
         by_field = store.watch(Query(JOB, None, fields=parse_fields("status.phase=Running", JOB.fields)), since=since)
@@ -98,9 +98,9 @@ class WatchingContract(Contract):
 
     async def _check_story(self, labels: Changes, fields: Changes, name: Changes) -> None:
         expected = [(ADDED, "a"), (MODIFIED, "a"), (ADDED, "b"), (DELETED, "a"), (DELETED, "b")]
-        assert told(await take(labels, 5)) == expected
-        assert told(await take(fields, 3)) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a")]
-        assert told(await take(name, 2)) == [(ADDED, "b"), (DELETED, "b")]
+        assert reported(await take(labels, 5)) == expected
+        assert reported(await take(fields, 3)) == [(ADDED, "a"), (MODIFIED, "a"), (DELETED, "a")]
+        assert reported(await take(name, 2)) == [(ADDED, "b"), (DELETED, "b")]
 
     async def test_bookmarks(self, store: Store) -> None:
         """They keep a quiet watcher's version young; from a bookmark a watch can go on."""
@@ -117,7 +117,7 @@ class WatchingContract(Contract):
         )
         async with store.watch(Query(JOB), since=change.version) as again:
             await store.create(JOB, job("b"))
-            assert told(await take(again, 1)) == [(ADDED, "b")]
+            assert reported(await take(again, 1)) == [(ADDED, "b")]
 
     async def test_from_the_future(self, store: Store) -> None:
         """Is Expired before the first change: the store was set back, and the watcher must list again."""
@@ -126,7 +126,7 @@ class WatchingContract(Contract):
                 pass
 
     async def test_a_slow_reader_is_dropped_alone(self, location: StoreLocation, store: Store) -> None:
-        """It is told to list again; the others miss nothing."""
+        """It is asked to list again; the others miss nothing."""
         await store.close()
         small = await location.open(StoreSettings(buffer_changes=10))
         since = await small.version()
@@ -135,7 +135,7 @@ class WatchingContract(Contract):
             for n in range(30):
                 await small.create(JOB, job(f"j{n}"))
                 seen += await take(quick, 1)
-            assert told(seen) == [(ADDED, f"j{n}") for n in range(30)]
+            assert reported(seen) == [(ADDED, f"j{n}") for n in range(30)]
             with pytest.raises(Expired):
                 await take(slow, 30)
             assert slow.ready() == []
@@ -158,7 +158,7 @@ class WatchingContract(Contract):
             for n in range(5):
                 await store.create(JOB, job(f"j{n}"))
             first, second = await self._collect(one, 5), await self._collect(other, 5)
-        assert told(first) == [(ADDED, f"j{n}") for n in range(5)]
+        assert reported(first) == [(ADDED, f"j{n}") for n in range(5)]
         assert all(a.line is b.line for a, b in zip(first, second, strict=True))
         assert first[0].record is not None
         assert first[0].line == b'{"type":"ADDED","object":' + first[0].record.data + b"}\n"
@@ -187,7 +187,7 @@ class WatchingContract(Contract):
         assert task.cancelled()
         async with store.watch(Query(JOB), since=await store.version()) as changes:
             await store.create(JOB, job("a"))
-            assert told(await take(changes, 1)) == [(ADDED, "a")]
+            assert reported(await take(changes, 1)) == [(ADDED, "a")]
 
     async def test_closing_ends_watches(self, store: Store) -> None:
         """With Expired."""
@@ -199,7 +199,7 @@ class WatchingContract(Contract):
                 await waiting
 
     async def test_watchers_see_what_lists_show(self, location: StoreLocation, store: Store) -> None:
-        """Many writers and watchers that come at any time: every watcher's picture ends as the list does."""
+        """Many writers and watchers that come at any time: every watcher's view ends as the list does."""
         await store.close()
         busy = await location.open(StoreSettings(recent_changes=self.recent, batch=7))
         chance = random.Random(7)  # noqa: S311
@@ -211,15 +211,15 @@ class WatchingContract(Contract):
 
         async def watch(since: int | None, late: float) -> dict[str, Any]:
             await asyncio.sleep(late)
-            picture: dict[str, Any] = {}
+            view: dict[str, Any] = {}
             last = 0
             async with busy.watch(Query(JOB), since=since, bookmarks=0.02) as changes:
                 async for change in changes:
                     if change.type is EventType.BOOKMARK:
                         if done.is_set() and change.version >= final[0]:
-                            return picture
+                            return view
                     else:
-                        last = _draw(picture, change, last if since is not None or change.type is not ADDED else 0)
+                        last = _draw(view, change, last if since is not None or change.type is not ADDED else 0)
             raise AssertionError("a watch does not end by itself")
 
         final = [0]
@@ -229,9 +229,9 @@ class WatchingContract(Contract):
         final[0] = await busy.version()
         done.set()
         async with asyncio.timeout(PATIENCE):
-            pictures = await asyncio.gather(*watchers)
+            views = await asyncio.gather(*watchers)
         expected = {r.key.name: r.data for r in (await busy.list(Query(JOB))).records}
-        assert all(picture == expected for picture in pictures)
+        assert all(view == expected for view in views)
 
 
 async def _some_write(store: Store, chance: random.Random, name: str) -> None:
@@ -249,14 +249,14 @@ async def _some_write(store: Store, chance: random.Random, name: str) -> None:
             return
 
 
-def _draw(picture: dict[str, Any], change: Change, last: int) -> int:
+def _draw(view: dict[str, Any], change: Change, last: int) -> int:
     assert change.record is not None
     assert change.version > last, "in order, and none twice"
     if change.type is DELETED:
-        picture.pop(change.record.key.name)
+        view.pop(change.record.key.name)
     else:
-        assert (change.type is ADDED) == (change.record.key.name not in picture)
-        picture[change.record.key.name] = change.record.data
+        assert (change.type is ADDED) == (change.record.key.name not in view)
+        view[change.record.key.name] = change.record.data
     return change.version
 
 
@@ -271,7 +271,7 @@ class ReplicasContract(Contract):
         async with store.watch(Query(JOB), since=since) as one, second.watch(Query(JOB), since=since) as two:
             await asyncio.gather(*((store, second)[n % 2].create(JOB, job(f"j{n}")) for n in range(40)))
             first, other = await take(one, 40), await take(two, 40)
-        assert told(first) == told(other)
+        assert reported(first) == reported(other)
         if self.alone:
             assert [change.version for change in first] == list(range(since + 1, since + 41))
 

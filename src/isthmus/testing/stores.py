@@ -49,7 +49,7 @@ class Contract:
             return
         try:
             async with asyncio.timeout(PATIENCE):
-                while not await check():  # noqa: ASYNC110 - others do it, and tell nobody
+                while not await check():  # noqa: ASYNC110 - others do it, and notify nobody
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(what) from None
@@ -444,7 +444,7 @@ class ListingContract(Contract):
         assert all(r.obj["metadata"]["name"] == r.key.name for r in rest.records)
 
     async def test_a_watch_from_a_first_page_misses_nothing(self, store: Store) -> None:
-        """What is created behind the reader's back is told by the watch."""
+        """What is created behind the reader's back is reported by the watch."""
         for n in range(4):
             await store.create(JOB, job(f"j{n}"))
         page = await store.list(Query(JOB), limit=2)

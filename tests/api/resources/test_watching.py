@@ -143,7 +143,7 @@ def test_an_error_in_the_stream_is_its_last_line(
 
 
 def test_bookmarks(member: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.api.resources.watching.BOOKMARK_SECONDS", 0.05)
+    monkeypatch.setattr("isthmus.api.resources.watches.BOOKMARK_SECONDS", 0.05)
     for accept in ("application/json", TABLE):
         with watching(member, JOBS, accept, allowWatchBookmarks="true", resourceVersion=version(member)) as watch:
             event = watch.next()
@@ -238,15 +238,15 @@ def test_server_sent_events_resume_by_their_id(member: httpx.Client) -> None:
         blocks = [block for block in answer.text.split("\n\n") if block]
         return [dict(line.partition(": ")[::2] for line in block.splitlines()) for block in blocks]
 
-    def told(found: list[dict[str, str]]) -> list[tuple[str, str]]:
+    def reported(found: list[dict[str, str]]) -> list[tuple[str, str]]:
         named = [(event["event"], json.loads(event["data"])["metadata"]["name"]) for event in found]
         return [(kind, name) for kind, name in named if name.startswith("sse-")]
 
     before = member.get(JOBS, params={"limit": "1"}).json()["metadata"]["resourceVersion"]
     member.post(JOBS, json=job("sse-1")).raise_for_status()
     first = events(1, **{"Last-Event-ID": before})
-    assert told(first) == [("added", "sse-1")]
+    assert reported(first) == [("added", "sse-1")]
     member.post(JOBS, json=job("sse-2")).raise_for_status()
     member.delete(f"{JOBS}/sse-1").raise_for_status()
-    assert told(events(1, **{"Last-Event-ID": first[-1]["id"]})) == [("added", "sse-2"), ("deleted", "sse-1")]
-    assert ("added", "sse-2") in told(events(1))
+    assert reported(events(1, **{"Last-Event-ID": first[-1]["id"]})) == [("added", "sse-2"), ("deleted", "sse-1")]
+    assert ("added", "sse-2") in reported(events(1))

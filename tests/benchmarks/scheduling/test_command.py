@@ -35,9 +35,9 @@ def test_it_writes_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixt
         assert float(row["cost"]) >= float(row["bound"]) * (1 - 1e-9)
         assert 0 <= float(row["lateness_cost"]) <= float(row["cost"])
         assert float(row["seconds"]) >= 0
-    told = capsys.readouterr().out
-    assert "low, 2 machines, 21 jobs, mean of 2 instances" in told
-    assert "over bound" in told
+    reported = capsys.readouterr().out
+    assert "low, 2 machines, 21 jobs, mean of 2 instances" in reported
+    assert "over bound" in reported
     for name in ("cost", "decisions", "gantt-edf", "gantt-path-relinking", "gantt-isthmus"):
         root = ET.parse(tmp_path / "plots" / f"{name}.svg").getroot()
         assert root.tag.endswith("svg")
@@ -127,11 +127,11 @@ def test_jobs_that_make_no_sense_are_left_out_and_the_rest_goes_on(
     out = tmp_path / "runs.csv"
     assert call([str(folder), "--methods", "isthmus", "--csv", str(out)]) == 0
     assert float(rows(out)[0]["cost"]) == pytest.approx(1.0)
-    told = capsys.readouterr().err
-    assert "odd was left out: its run times contradict each other" in told
-    assert "unknown was left out: it has no run time" in told
-    assert "instant was left out: a profile says 0.0 s on 1 x K; both must be positive" in told
-    assert "free was left out: jobs[free].weight is -1.0, and must be a number of at least 0" in told
+    reported = capsys.readouterr().err
+    assert "odd was left out: its run times contradict each other" in reported
+    assert "unknown was left out: it has no run time" in reported
+    assert "instant was left out: a profile says 0.0 s on 1 x K; both must be positive" in reported
+    assert "free was left out: jobs[free].weight is -1.0, and must be a number of at least 0" in reported
 
 
 def test_a_deadline_in_the_past_is_late_not_wrong(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_task_file_says_what_options_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "reported"),
     [
         ({"cpus": 1}, "has no command"),
         ({"command": "true", "memroy": "1G"}, "did you mean memory"),
@@ -44,8 +44,8 @@ def test_a_task_file_says_what_options_say() -> None:
         ({"command": "echo 'open"}, "cannot be read"),
     ],
 )
-def test_wrong_task_files_are_explained(document: dict[str, Any], told: str) -> None:
-    with pytest.raises(Invalid, match=told):
+def test_wrong_task_files_are_explained(document: dict[str, Any], reported: str) -> None:
+    with pytest.raises(Invalid, match=reported):
         with_task(RunOptions(words=("task.yaml",)), document)
 
 

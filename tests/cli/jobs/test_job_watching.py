@@ -53,9 +53,9 @@ def test_rows_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> N
 def test_elsewhere_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     rows = Rows([column for column in columns_of("Job") if not column.wide])
-    told = rows.line(WatchEvent("DELETED", job("n" * 100, 1, "m" * 300)), None)
-    assert "n" * 100 in told
-    assert told.endswith("deleted\n")
+    reported = rows.line(WatchEvent("DELETED", job("n" * 100, 1, "m" * 300)), None)
+    assert "n" * 100 in reported
+    assert reported.endswith("deleted\n")
 
 
 def test_cut() -> None:

@@ -16,7 +16,7 @@ def job(phase: str, **status: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (job("Pending", message="no site satisfies the job"), "job x waits: no site satisfies the job"),
         (job("Pending", message="waits for room at local"), "job x waits for room at local"),
@@ -27,13 +27,13 @@ def job(phase: str, **status: Any) -> dict[str, Any]:
         (job("Succeeded"), ""),
     ],
 )
-def test_sentences(given: dict[str, Any], told: str) -> None:
-    assert why_waiting(given) == told
+def test_sentences(given: dict[str, Any], reported: str) -> None:
+    assert why_waiting(given) == reported
 
 
 def test_where_it_goes_and_why() -> None:
     assert where(job("Pending")) == ""
-    assert where(job("Placed", site="hpc", siteMessage="2 of 2 cpus free")) == "job x goes to hpc: 2 of 2 cpus free"
+    assert where(job("Placed", site="hpc", siteMessage="2 of 2 CPUs free")) == "job x goes to hpc: 2 of 2 CPUs free"
     assert where(job("Placed", site="hpc", plan={"message": "in time"})) == "job x goes to hpc: in time"
     assert where(job("Running", site="hpc")) == "job x goes to hpc"
 

@@ -72,13 +72,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "objects.json"
     export(str(file), data=tmp_path / "old")
     lines = file.read_text().splitlines()
-    for text, told in (
+    for text, reported in (
         ("\n".join(lines[:-1]), "cut short"),
         ("\n".join(lines)[:-20], "cut short"),
         (json.dumps([1]), "not an object"),
     ):
         file.write_text(text)
-        with pytest.raises(Invalid, match=told):
+        with pytest.raises(Invalid, match=reported):
             import_(str(file), data=tmp_path / "new")
     with pytest.raises(Misconfigured, match="there is no instance"):
         export(str(file), data=tmp_path / "none")

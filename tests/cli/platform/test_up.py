@@ -43,10 +43,10 @@ def test_the_greeting_signs_in_where_it_must(
     (data / "tls" / "ca.pem").write_text("PEM")
     secure = Instance("https://machine:7070", 1, data)
     up._greet(secure, stop="Ctrl-C")
-    told = capsys.readouterr().out
-    assert "1. sign in  isthmus login --url https://machine:7070" in told
-    assert f"--ca-file {data}/tls/ca.pem" in told
-    assert "2. try " in told
+    reported = capsys.readouterr().out
+    assert "1. sign in  isthmus login --url https://machine:7070" in reported
+    assert f"--ca-file {data}/tls/ca.pem" in reported
+    assert "2. try " in reported
     up._greet(Instance("http://127.0.0.1:7070", 1, data), stop="Ctrl-C")
     assert "--ca-file" not in capsys.readouterr().out
     write_access(tmp_path / "usual" / "kubeconfig", Access("https://machine:7070", "ist_a_b", "default"), "isthmus")
@@ -109,7 +109,9 @@ def test_detached(offline: Any, tmp_path: Path) -> None:
         assert offline("run", "--no-files", "--", "echo", "hello").stdout == "hello\n"
         assert "INFO" not in (tmp_path / "data" / "server.log").read_text()
     finally:
+        assert list((tmp_path / "data" / "sites").glob("*/keeper-*.sock"))
         assert offline("down", "--data", str(tmp_path / "data")).returncode == 0
+    assert not list((tmp_path / "data" / "sites").glob("*/keeper-*.sock")), "the keepers have left"
 
 
 @pytest.mark.real

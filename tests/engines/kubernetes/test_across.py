@@ -123,7 +123,7 @@ def test_any_site_when_slurm_is_full(
         assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
         status = server.status("free")
         assert status["site"] == KUBERNETES
-        why = f"{SLURM}: 0 of {cpus} cpus free ({cpus} taken by work that is not ours)"
+        why = f"{SLURM}: 0 of {cpus} CPUs free ({cpus} taken by work that is not ours)"
         assert why in status["siteMessage"]
         assert f"job free goes to {KUBERNETES}: " in done.stderr
         assert why in done.stderr
@@ -153,7 +153,7 @@ def test_any_site_when_kubernetes_is_full(
         status = server.status("other")
         assert status["site"] == SLURM
         assert f"{KUBERNETES}: " in status["siteMessage"]
-        assert " cpus free" in status["siteMessage"].partition(KUBERNETES)[2]
+        assert " CPUs free" in status["siteMessage"].partition(KUBERNETES)[2]
         assert f"job other goes to {SLURM}: " in done.stderr
     finally:
         for number in range(len(nodes)):

@@ -36,14 +36,14 @@ async def test_the_api_server_is_restarted(engine: KubernetesEngine, lab: Kubern
     await asyncio.to_thread(lab.control.start_apiserver)
     await asyncio.to_thread(lab.control.start_controllers)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         try:
             await engine.cancel(run.id, grace=0)
         except SiteUnavailable:
             return False
         return True
 
-    await until(told, "the API server to be back")
+    await until(reported, "the API server to be back")
     end = await wait_ended(engine, run.id)
     assert end.reason is EndReason.CANCELLED
     assert await whole_log(engine, run.id) == b"begun\n"

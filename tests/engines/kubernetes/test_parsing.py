@@ -33,8 +33,8 @@ def pod(state: dict[str, Any] | None = None, **status: Any) -> parsing.Pod:
 
 
 def over(code: int, message: str = "", reason: str = "Error", **status: Any) -> parsing.Pod:
-    told = {"exitCode": code, "message": message, "reason": reason, **TIMES}
-    return pod({"terminated": told}, phase="Failed" if code else "Succeeded", **status)
+    reported = {"exitCode": code, "message": message, "reason": reason, **TIMES}
+    return pod({"terminated": reported}, phase="Failed" if code else "Succeeded", **status)
 
 
 @pytest.mark.parametrize(

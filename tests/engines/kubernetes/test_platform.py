@@ -117,8 +117,8 @@ def test_an_evicted_job_is_tried_again_as_it_says(server: ServerProcess, lab: Ku
 
 def test_options_for_other_engines_are_refused(server: ServerProcess) -> None:
     server.submit("wide", "true", resources={"nodes": 2, "tasks": 2}, placement={"sites": [SITE]})
-    told = eventually(lambda: server.status("wide").get("message"))
-    assert SITE in told
+    reported = eventually(lambda: server.status("wide").get("message"))
+    assert SITE in reported
     server.patch("wide", intent="Cancel")
 
 

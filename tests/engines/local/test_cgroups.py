@@ -111,6 +111,12 @@ def test_v2_plan_is_carried_out(tmp_path: Path) -> None:
     (folder / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     assert cgroups.oom_kills(plan) == 1
     assert cgroups.peak_memory(plan) == 4096
+    (folder / "memory.stat").write_text("anon 100\nfile 3000\ninactive_file 2000\n")
+    (folder / "memory.current").write_text("3100\n")
+    assert cgroups.working_set(plan) == 1100
+    assert cgroups.peak_memory(plan) == 1096, "files that the kernel keeps are not the job's memory"
+    assert cgroups.peak_memory(plan, 2000) == 2000
+    assert cgroups.peak_memory(plan, 9000) == 4096
     assert cgroups.cpu_seconds(plan) == pytest.approx(2.5)
     (folder / "memory.max").unlink()
     with pytest.raises(FileNotFoundError):

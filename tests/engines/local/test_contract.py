@@ -29,7 +29,7 @@ class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
 class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
 
-    traits = EngineTraits(account=ACCOUNT, tells_out_of_memory=False)
+    traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)
 
     @pytest.fixture
     def bare(self, open_folder: Path, tmp_path: Path) -> dict[str, object]:

@@ -147,7 +147,7 @@ async def test_ids_that_are_not_ids(make_engine: MakeEngine, run_id: str) -> Non
 async def test_what_can_never_work_is_refused(make_engine: MakeEngine) -> None:
     engine = await make_engine(cpus=2, memory_bytes=2**30)
     for fields in (
-        {"image": "debian"},
+        {"image": "No Image"},
         {"nodes": 2},
         {"milli_cpus": 3000},
         {"memory_bytes": 2**31},

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from isthmus._kit.files import NotRegular, open_regular, read_regular
-from isthmus.engines.base import EndReason, Run
+from isthmus.engines.base import EndReason, Run, Stream
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.layout import read_record
-from isthmus.testing.engines import new_run_id, wait_ended
+from isthmus.errors import EngineRefused
+from isthmus.testing.engines import FolderSource, new_run_id, wait_ended
 
 from .conftest import ACCOUNT, MakeEngine
 
@@ -94,3 +95,29 @@ async def test_a_file_of_a_local_run_may_be_anything(
     second = await make_engine()
     assert (await second.observe(good.id)) is not None
     assert engine.tasks.failures() == {}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["link/x.out", "folder", "file/x.out", "folder/deep/link/x.out"])
+async def test_the_log_is_put_nowhere_by_a_link_nor_over_a_folder(
+    engine: LocalEngine, tmp_path: Path, root: Path, name: str
+) -> None:
+    """What was sent may lead anywhere step by step; the names of logs are made by us, who may be root."""
+    sent: dict[str, bytes | str] = {
+        "folder/deep/kept": b"",
+        "link": "-> folder",
+        "folder/deep/link": "-> ..",
+        "file": b"",
+    }
+    run = Run(
+        new_run_id(),
+        "t",
+        "hostile",
+        command=("true",),
+        account=ACCOUNT,
+        log_files={Stream.STDOUT: name},
+        append_logs=True,
+    )
+    with pytest.raises(EngineRefused, match=f"cannot be written to '{name}'"):
+        await engine.submit(run, FolderSource(tmp_path / "source", sent))
+    assert not list(root.rglob("x.out"))

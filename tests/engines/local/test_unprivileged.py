@@ -75,10 +75,18 @@ if IS_ROOT:
 
     @pytest.mark.real
     @pytest.mark.timeout(400)
-    def test_contract_as_an_ordinary_user(writable: Path) -> None:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            [str(HERE)],
+            [str(HERE.with_name("test_images.py")), "-k", "sees or account or nowhere or preloads or devices"],
+        ],
+        ids=["contract", "images"],
+    )
+    def test_as_an_ordinary_user(writable: Path, words: list[str]) -> None:
         python, env = interpreter()
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", "-c"]
-        command += [str(ROOT / "pyproject.toml"), f"--basetemp={writable / 'tmp'}", str(HERE)]
+        command += [str(ROOT / "pyproject.toml"), f"--basetemp={writable / 'tmp'}", *words]
         # As on most machines, users may open /dev/net/tun, so that their jobs have a network of their own.
         become = f"exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups"
         tun = "mount -t tmpfs -o mode=755 none /dev/net && mknod -m 666 /dev/net/tun c 10 200"
@@ -99,7 +107,7 @@ else:
     class TestOrdinaryUser(RunContract, ReadContract, TaskContract):
         """Under our own account, in a sandbox where the machine lets users make one."""
 
-        traits = EngineTraits(account=ACCOUNT, tells_out_of_memory=False)
+        traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)
 
         @pytest.fixture
         def reopen(self, engine: LocalEngine, make_engine: MakeEngine) -> Reopen:

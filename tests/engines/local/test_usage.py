@@ -68,7 +68,7 @@ def test_a_meter_that_looks_when_it_likes_gives_a_steady_power(tmp_path: Path) -
     plan = {"script": script, "sources": [("board", "Command"), ("cpu", "RAPL")], "env": {}, "identity": None}
     process = MeterProcess(plan, tmp_path / "record")
     eventually(lambda: process.look() or process.seen.at == 2)
-    assert (process.told, process.seen.use) == (True, 0.4)
+    assert (process.reported, process.seen.use) == (True, 0.4)
     assert process.joules() == {"board": ("Command", 5.0)}
     assert process.joules(2.5) == {"board": ("Command", 7.5)}
     assert process.joules(99.0) == {"board": ("Command", 15.0)}, "not for ever"

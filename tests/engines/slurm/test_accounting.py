@@ -152,10 +152,10 @@ async def test_accounting_that_was_awaited_is_asked_again_after_a_restart(
 ) -> None:
     run = run_of("srun sh -c 'exit 5'; exit 0")
     with monkeypatch.context() as patch:
-        told = await reported_before_the_accounting(engine, run, patch)
+        reported = await reported_before_the_accounting(engine, run, patch)
         await engine.close()
     again = await make_engine(settings)
-    assert (await again.observe(run.id)) == told, "it stays over"
+    assert (await again.observe(run.id)) == reported, "it stays over"
     assert again._settler.late.awaits(run.id)
     end = await booked(again, run.id)
     assert end.message == "one of its steps ended with exit code 5"
@@ -218,11 +218,11 @@ async def test_without_a_counter_energy_is_estimated_and_marked(lab: SlurmLab, m
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"units=0\n")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         seen = await engine.observe(run.id)
         return seen is not None and seen.devices == {"akida": ("0",)}
 
-    await until(told, "the unit to be known")
+    await until(reported, "the unit to be known")
     end = await wait_ended(engine, run.id)
     assert end.usage is not None
     assert end.usage.elapsed_seconds is not None

@@ -43,10 +43,10 @@ def engine() -> SlurmEngine:
 
 async def digested(engine: SlurmEngine, *jobs: SlurmJob) -> set[str]:
     """What is told of a picture with these jobs."""
-    told = set[str]()
-    engine._tell = told.update  # type: ignore[method-assign]
+    reported = set[str]()
+    engine._notify = reported.update  # type: ignore[method-assign]
     await engine._digest(JobSnapshot(1e9, jobs, {cast(str, job.run_id): [job] for job in jobs}))
-    return told
+    return reported
 
 
 async def test_why_runs_wait_is_told_after_the_burst_and_their_starts_at_once(

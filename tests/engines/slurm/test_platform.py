@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from isthmus._kit.crashpoints import VARIABLE
+from isthmus.engines.batch_scripts import number_of
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.registering import manifests
 from isthmus.resources.tokens import new_secret
@@ -131,8 +132,8 @@ def test_a_batch_script_is_honoured(isthmus: Call, site: str, server: ServerProc
 
 def test_options_for_slurm_keep_a_job_from_other_sites(server: ServerProcess, site: str) -> None:
     server.submit("elsewhere", slurm={"partition": "short"}, placement={"sites": ["local"]})
-    told = eventually(lambda: server.status("elsewhere").get("message"))
-    assert "options for slurm" in told
+    reported = eventually(lambda: server.status("elsewhere").get("message"))
+    assert "options for slurm" in reported
     server.patch("elsewhere", intent="Cancel")
 
 
@@ -151,7 +152,8 @@ def test_an_array_with_a_limit(server: ServerProcess, site: str) -> None:
     status = server.finished("swarm")
     assert (status["phase"], status["array"]["succeeded"], status["array"]["failed"]) == ("Failed", 3, 1)
     assert server.status("swarm-2")["exitCode"] == 1
-    assert server.output("swarm-3") == "3 of 4, 0 to 3 by 1, swarm\n"
+    number = number_of(server.job("swarm")["metadata"]["uid"])
+    assert server.output("swarm-3") == f"3 of 4, 0 to 3 by 1, {number}\n"
 
 
 def test_a_job_waits_for_another_in_slurms_own_queue(server: ServerProcess, site: str, lab: SlurmLab) -> None:

@@ -35,12 +35,12 @@ async def engine(request: pytest.FixtureRequest, lab: SlurmLab, make_engine: Mak
     return await make_engine(settings_of(lab), transport=request.param, rest=rest)
 
 
-async def sees(engine: SlurmEngine, run_id: str, what: Callable[[Any], bool], told: str) -> None:
+async def sees(engine: SlurmEngine, run_id: str, what: Callable[[Any], bool], reported: str) -> None:
     async def look() -> bool:
         seen = await engine.observe(run_id)
         return seen is not None and what(seen)
 
-    await until(look, told)
+    await until(look, reported)
 
 
 def open_gate(engine: SlurmEngine, run_id: str) -> None:

@@ -78,11 +78,11 @@ async def test_a_board_is_held_by_one_job_at_a_time(lab: SlurmLab, engine: Slurm
     await wait_log_has(engine, first.id, b"begun\n")
     await engine.submit(second)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         seen = await engine.observe(second.id)
         return seen is not None and seen.state is RunState.QUEUED and "waits" in seen.message
 
-    await until(told, "the second to be told why it waits")
+    await until(reported, "the second to be told why it waits")
     (Path(engine._files.folder(first.id)) / "work" / "go").touch()
     assert (await wait_ended(engine, first.id)).exit_code == 0
     assert (await wait_ended(engine, second.id)).exit_code == 0
@@ -280,28 +280,28 @@ async def test_progress_of_files_is_told(
     engine = await make_engine(base)
     source = FolderSource(tmp_path, {f"part-{n}": os.urandom(1 << 20) for n in range(8)})
     run = run_of("cat part-* > out; ls")
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     async def watch(work: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(work)
         while not task.done():
             if moved := engine.moved(run.id):
-                told.append(moved)
+                reported.append(moved)
             await asyncio.sleep(0)
         await task
 
     await watch(engine.submit(run, source))
-    assert told
-    assert all(done <= total for done, total in told)
-    assert told[-1][1] >= 8 << 20
+    assert reported
+    assert all(done <= total for done, total in reported)
+    assert reported[-1][1] >= 8 << 20
     assert engine.moved(run.id) is None
     await wait_ended(engine, run.id)
     if way == "SSH":
-        told.clear()
+        reported.clear()
         sink = MemorySink()
         await watch(engine.collect(run.id, ["out"], sink))
         assert len(sink.files["out"]) == 8 << 20
-        assert told
+        assert reported
 
 
 @real
@@ -375,7 +375,7 @@ async def test_the_budget_holds_back_and_says_so() -> None:
         await budget.take()
     assert budget.calls == 20
     assert budget.waited > 0
-    assert "held back" in budget.told()
+    assert "held back" in budget.reported()
 
 
 # Submissions and partitions, without a cluster

@@ -56,7 +56,7 @@ def words(lines: str) -> set[str]:
 
 
 def test_memory_of_a_range_of_nodes_goes_with_the_cpus() -> None:
-    spread = {"--nodes=1-4", "--ntasks=4", "--cpus-per-task=1"}
+    spread = {"--ntasks=4", "--cpus-per-task=1"}
     assert words("-n 4 --mem-per-cpu=400M") == {*spread, "--mem-per-cpu=400M"}
     assert words("-n 4 --mem=1G") == {*spread, "--mem=1024M"}, "of each node, as with sbatch"
     assert words("-N 2 -n 4 --mem-per-cpu=400M") == {
@@ -79,8 +79,15 @@ def test_tasks_per_node_are_passed_on() -> None:
     assert words("-N 2 --ntasks-per-node=2") == both
     assert words("-N 2 -n 4 --ntasks-per-node=2") == both
     assert words("-n 5 --ntasks-per-node=2") == {
-        "--nodes=3-5", "--ntasks=5", "--cpus-per-task=1", "--ntasks-per-node=2"
+        "--ntasks=5", "--cpus-per-task=1", "--ntasks-per-node=2"
     }  # fmt: skip
+
+
+def test_a_range_of_nodes_that_excludes_nothing_is_not_named() -> None:
+    """Of a range Slurm gives as many nodes as it can, of none as few: `-n 4` alone is none."""
+    assert "--nodes=1-2" in words("-N 1-2 -n 4")
+    assert "--nodes=2-4" in words("-N 2-4 -n 4")
+    assert not [word for word in words("-n 4") if word.startswith("--nodes")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -94,7 +101,7 @@ def test_documents_of_every_version(version: int) -> None:
 
     spread = job("-n 4 --mem-per-cpu=400M")
     assert (spread["memory_per_cpu"], "memory_per_node" in spread) == (number(400), False)
-    assert "tasks_per_node" not in spread
+    assert not {"tasks_per_node", "nodes"} & spread.keys()
     even = job("-N 2 --ntasks-per-node=2 --mem=500M")
     assert (even["memory_per_node"], "memory_per_cpu" in even) == (number(500), False)
     assert (even["tasks"], even["tasks_per_node"], even["nodes"]) == (4, 2, "2")
@@ -142,6 +149,11 @@ async def test_memory_that_fits_only_spread(lab: SlurmLab, engine: SlurmEngine) 
     assert found == [2, 2]
     wide = await places(engine, run_with("-n 4 --mem-per-cpu=400M --constraint=wide"))
     assert wide == [2, 2], "four cpus each, and memory for two tasks"
+
+
+@real
+async def test_as_few_nodes_as_the_tasks_need(engine: SlurmEngine) -> None:
+    assert await places(engine, run_with("-n 2 --constraint=wide")) == [2]
 
 
 @real

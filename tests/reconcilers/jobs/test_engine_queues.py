@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.errors import Conflict
 from isthmus.reconcilers.jobs import engine_queues
-from isthmus.reconcilers.jobs.engine_queues import telling
+from isthmus.reconcilers.jobs.engine_queues import reporting_waits
 
 pytestmark = pytest.mark.anyio
 
@@ -29,12 +29,12 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_it_is_told_how_far_files_are_and_a_conflict_does_no_harm() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     enough = asyncio.Event()
 
-    async def tell(message: str) -> None:
-        told.append(message)
-        if len(told) == 1:
+    async def notify(message: str) -> None:
+        reported.append(message)
+        if len(reported) == 1:
             raise Conflict("somebody else changed it")
         enough.set()
 
@@ -42,12 +42,12 @@ async def test_it_is_told_how_far_files_are_and_a_conflict_does_no_harm() -> Non
         await enough.wait()
         return 7
 
-    assert await telling(Mover(), "r", work(), tell) == 7  # type: ignore[arg-type]
-    assert told[-1] == "512 of 2Ki (25%)"
+    assert await reporting_waits(Mover(), "r", work(), notify) == 7  # type: ignore[arg-type]
+    assert reported[-1] == "512 of 2Ki (25%)"
 
 
 async def test_work_that_fails_fails_and_work_that_is_left_ends() -> None:
-    async def tell(message: str) -> None:
+    async def notify(message: str) -> None:
         raise AssertionError(message)
 
     async def fails() -> int:
@@ -56,7 +56,7 @@ async def test_work_that_fails_fails_and_work_that_is_left_ends() -> None:
     mover = Mover()
     mover.far = None
     with pytest.raises(ValueError, match="no"):
-        await telling(mover, "r", fails(), tell)  # type: ignore[arg-type]
+        await reporting_waits(mover, "r", fails(), notify)  # type: ignore[arg-type]
     ended = asyncio.Event()
 
     async def endless() -> None:
@@ -65,7 +65,7 @@ async def test_work_that_fails_fails_and_work_that_is_left_ends() -> None:
         finally:
             ended.set()
 
-    task = asyncio.create_task(telling(mover, "r", endless(), tell))  # type: ignore[arg-type]
+    task = asyncio.create_task(reporting_waits(mover, "r", endless(), notify))  # type: ignore[arg-type]
     await asyncio.sleep(0.03)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

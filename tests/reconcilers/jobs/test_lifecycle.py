@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.reconcilers.jobs import lifecycle
 from isthmus.reconcilers.jobs.dependencies import Other, outlook
+from isthmus.reconcilers.jobs.runs import run_of
 from isthmus.resources.jobs import Job, JobStatus
 from isthmus.resources.meta import Condition, ConditionStatus
 from isthmus.resources.states import JobPhase
@@ -42,10 +43,10 @@ def test_exit_code_zero_is_success() -> None:
     assert {c.type for c in status.conditions} == {"Finished", "Complete"}
 
 
-@pytest.mark.parametrize(("started", "told"), [(NOW, "while it ran"), (None, "before it started")])
-def test_a_cancelled_job_says_whether_it_had_started(started: datetime | None, told: str) -> None:
+@pytest.mark.parametrize(("started", "reported"), [(NOW, "while it ran"), (None, "before it started")])
+def test_a_cancelled_job_says_whether_it_had_started(started: datetime | None, reported: str) -> None:
     seen = ended(reason=EndReason.CANCELLED, started_at=started)
-    assert lifecycle.ended(job(), seen, None, NOW).message == f"cancelled {told}"
+    assert lifecycle.ended(job(), seen, None, NOW).message == f"cancelled {reported}"
 
 
 @pytest.mark.parametrize(
@@ -197,3 +198,18 @@ def test_what_is_not_of_one_attempt_survives_the_next() -> None:
         assert getattr(after, name) == f"kept {name}", name
     for name in set(lifecycle.OF_ONE_ATTEMPT) - {"reason", "message", "retry_at"}:
         assert getattr(after, name) is None, name
+
+
+def test_a_later_attempt_runs_the_bytes_of_the_first() -> None:
+    digest = f"sha256:{'a' * 64}"
+    first = job(JobPhase.PLACED, image="python:3.12")
+    assert run_of(first, None).image == "python:3.12"
+    running = lifecycle.going_on(first, Observation(RunState.RUNNING, image=digest))
+    assert running.image == digest
+    assert lifecycle.going_on(first, Observation(RunState.RUNNING)).image is None
+    assert "image" not in lifecycle.OF_ONE_ATTEMPT
+    first.status = running
+    assert run_of(first, None).image == f"docker.io/library/python:3.12@{digest}"
+    sent = job(image="oci-archive:x.tar")
+    sent.status.image = digest
+    assert run_of(sent, None).image == "oci-archive:x.tar"

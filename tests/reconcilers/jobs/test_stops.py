@@ -1,4 +1,4 @@
-"""What becomes of a try that was stopped for another job: pure steps of the lifecycle."""
+"""What becomes of an attempt that was stopped for another job: pure steps of the lifecycle."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def option(**more: Any) -> dict[str, Any]:
 
 
 def plan(**chosen: Any) -> PlanStatus:
-    told = {"decidedAt": "2026-03-01T12:00:00Z", "message": "so it is", "chosen": option(**chosen)}
-    return PlanStatus.model_validate(told)
+    reported = {"decidedAt": "2026-03-01T12:00:00Z", "message": "so it is", "chosen": option(**chosen)}
+    return PlanStatus.model_validate(reported)
 
 
 def running(**spec: Any) -> Job:

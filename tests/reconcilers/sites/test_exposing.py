@@ -79,7 +79,7 @@ class Home:
     async def look(self) -> float | None:
         return (await self.reconciler.reconcile(KEY)).requeue_after
 
-    async def told(self) -> tuple[str, str, str]:
+    async def reported(self) -> tuple[str, str, str]:
         found = [c for c in (await self.site()).status.conditions if c.type == CONDITION]
         return (found[0].status.value, found[0].reason, found[0].message) if found else ("", "", "")
 
@@ -99,7 +99,7 @@ async def test_shown_changed_and_removed(home: Home) -> None:
     await home.look()
     one = home.clusters["/one"]
     assert sorted(one.nodes()) == ["n1", "n2"]
-    assert await home.told() == ("True", "Shown", "2 nodes")
+    assert await home.reported() == ("True", "Shown", "2 nodes")
     site = await home.site()
     assert site.status.exposed_in == ExposedIn(kubeconfig="/one")
     assert site.metadata.finalizers == [FINALIZER]
@@ -113,7 +113,7 @@ async def test_shown_changed_and_removed(home: Home) -> None:
     assert await home.look() is None
     assert (one.nodes(), one.leases()) == ({}, {})
     site = await home.site()
-    assert (site.status.exposed_in, site.metadata.finalizers, await home.told()) == (None, None, ("", "", ""))
+    assert (site.status.exposed_in, site.metadata.finalizers, await home.reported()) == (None, None, ("", "", ""))
 
 
 async def test_nothing_is_done_for_sites_that_do_not_ask(home: Home) -> None:
@@ -127,7 +127,7 @@ async def test_nothing_is_done_for_sites_that_do_not_ask(home: Home) -> None:
 async def test_a_site_that_nobody_has_looked_at(home: Home) -> None:
     await home.create(exposeNodes=True)
     assert await home.look() is None
-    assert await home.told() == ("", "", "")
+    assert await home.reported() == ("", "", "")
     assert home.clusters["/one"].writes == []
 
 
@@ -143,14 +143,14 @@ async def test_unknown_is_not_gone(home: Home) -> None:
     await until(beat, "the first heartbeat")
     await home.seen(phase="Unreachable")
     await home.look()
-    assert (await home.told())[:2] == ("Unknown", "Kept")
+    assert (await home.reported())[:2] == ("Unknown", "Kept")
     assert list(one.nodes()) == ["n1"]
     heartbeats = home.reconciler._open["hpc"].exposure._heartbeats  # type: ignore[attr-defined]
     assert heartbeats._resting
     await home.seen("n1")
     await home.look()
     assert not heartbeats._resting
-    assert (await home.told())[0] == "True"
+    assert (await home.reported())[0] == "True"
 
 
 async def test_another_cluster(home: Home) -> None:
@@ -162,7 +162,7 @@ async def test_another_cluster(home: Home) -> None:
     await home.spec(kubernetes={"kubeconfig": "/two"})
     one.unavailable = "it is away"
     assert await home.look() == 5.0
-    status, _, message = await home.told()
+    status, _, message = await home.reported()
     assert status == "False"
     assert "cannot be removed from the cluster of /one" in message
     assert two.nodes() == {}
@@ -198,7 +198,7 @@ async def test_a_site_goes_without_a_cluster_that_is_gone_for_good(home: Home) -
     assert await home.store.delete(KEY) is not None
     home.sites.note(await home.record())
     await home.look()
-    assert f"kubectl annotate site hpc {ABANDON}=true" in (await home.told())[2]
+    assert f"kubectl annotate site hpc {ABANDON}=true" in (await home.reported())[2]
     obj = (await home.record()).obj
     home.sites.note(
         await home.store.update(SITE, {**obj, "metadata": {**obj["metadata"], "annotations": {ABANDON: "true"}}})
@@ -213,7 +213,7 @@ async def test_a_foreign_node_of_the_same_name(home: Home) -> None:
     await home.create(exposeNodes=True)
     await home.seen("n1", "n2")
     await home.look()
-    status, reason, message = await home.told()
+    status, reason, message = await home.reported()
     assert (status, reason) == ("False", "Refused")
     assert "n1: the cluster has a Node of this name that is not ours" in message
     assert one.nodes()["n1"] == foreign
@@ -279,7 +279,7 @@ async def test_a_control_plane_without_clusters(home: Home) -> None:
     await home.seen("n1")
     home.reconciler._make = no_exposure
     assert await home.look() == 5.0
-    assert "cannot show the nodes" in (await home.told())[2]
+    assert "cannot show the nodes" in (await home.reported())[2]
     with pytest.raises(Misconfigured):
         no_exposure(await home.site(), ExposedIn(), lambda: None)
 

@@ -137,9 +137,9 @@ def test_a_foreign_node_of_the_same_name_is_not_touched(
     asker.ask(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"whose": "theirs"}}})
     slurm.add(NodeSpec(name))
     try:
-        told = wait("the refusal", lambda: condition(server).get("status") == "False" and condition(server))
-        assert name in told["message"]
-        assert "not ours" in told["message"]
+        reported = wait("the refusal", lambda: condition(server).get("status") == "False" and condition(server))
+        assert name in reported["message"]
+        assert "not ours" in reported["message"]
         assert server.request(f"{SITES}/lab")["status"]["phase"] == "Ready"
         foreign = asker.ask(f"{NODES}/{name}")
         assert "isthmus.dev/site" not in foreign["metadata"]["labels"]
@@ -211,13 +211,13 @@ def test_no_pod_gets_there(shown: list[str], asker: LabClient) -> None:
     }
     assert placed == {"ordinary-": "theirs", "tolerant-": "theirs"}
     assert sum(pod["metadata"].get("generateName") == "ordinary-" for pod in found) == 1
-    told = {
+    reported = {
         pod["metadata"]["name"]: pod["status"]["conditions"][0]["message"]
         for pod in found
         if "aimed" in str(pod["metadata"])
     }
-    assert "isthmus.dev/slurm" in told["aimed"]
-    assert "Too many pods" in told["aimed-tolerant"]
+    assert "isthmus.dev/slurm" in reported["aimed"]
+    assert "Too many pods" in reported["aimed-tolerant"]
 
 
 def daemon(name: str, spec: Object) -> Object:
@@ -237,19 +237,19 @@ def test_a_cluster_that_does_not_answer(
     away = tmp_path / "away.kubeconfig"
     cluster.authority.kubeconfig(away, f"https://127.0.0.1:{cluster.place.port(6)}", "isthmus", "isthmus")
     register(server, slurm, away, "away")
-    told = wait(
+    reported = wait(
         "the condition", lambda: condition(server, "away").get("status") == "False" and condition(server, "away")
     )
-    assert "does not answer" in told["message"]
+    assert "does not answer" in reported["message"]
     wait("the site itself", lambda: server.request(f"{SITES}/away")["status"]["phase"] == "Ready")
     server.submit("goes-on", "true", placement={"sites": ["away"]})
     assert server.finished("goes-on")["phase"] == "Succeeded"
     # It answers again, by a kubeconfig that was mended: now the names are another site's.
     cluster.authority.kubeconfig(away, cluster.url, "isthmus", "isthmus")
-    told = wait(
+    reported = wait(
         "the refusal", lambda: condition(server, "away").get("reason") == "Refused" and condition(server, "away")
     )
-    assert "0 nodes are shown, 4 are not" in told["message"]
+    assert "0 nodes are shown, 4 are not" in reported["message"]
     server.request(f"{SITES}/away", method="DELETE")
     wait("the site's end", lambda: "away" not in [s["metadata"]["name"] for s in server.request(SITES)["items"]])
     assert sorted(ours(asker)) == shown

@@ -22,7 +22,7 @@ from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings
 from isthmus.testing.faulty_lines import FaultyLine
 from isthmus.testing.kubernetes_store import calling, define
-from isthmus.testing.store_watches import take, told
+from isthmus.testing.store_watches import reported, take
 from isthmus.testing.stores import changed, job, job_key, spec, status
 
 # Servers that are restarted take their time on a busy machine.
@@ -45,7 +45,7 @@ async def test_a_watch_that_is_cut_goes_on_where_it_was(line: tuple[FaultyLine, 
             wire.cut()
             await _persist(other, f"j{n}")
         got = await take(changes, 6)
-    assert [name for _, name in told(got)] == [f"j{n}" for n in range(6)]
+    assert [name for _, name in reported(got)] == [f"j{n}" for n in range(6)]
     await store.close()
     await other.close()
 
@@ -74,7 +74,7 @@ async def test_a_silent_watch_is_taken_for_dead(line: tuple[FaultyLine, str], ku
         with pytest.raises(StoreUnavailable):
             await store.get(job_key("unheard"))
         wire.resume()
-        assert [name for _, name in told(await take(changes, 1))] == ["unheard"]
+        assert [name for _, name in reported(await take(changes, 1))] == ["unheard"]
     await store.close()
     await direct.close()
 

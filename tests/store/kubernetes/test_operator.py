@@ -133,11 +133,11 @@ def test_a_namespace_of_others_is_not_taken(server: ServerProcess, kubectl: Kube
     try:
         kubectl("apply", "-f", "-", given=_tenant("theirs"))
 
-        def told() -> Any:
+        def reported() -> Any:
             status = kubectl.json("get", "itenant", "theirs")["status"]
             return next((c for c in status["conditions"] if c["type"] == "Namespace"), None)
 
-        condition = eventually(told, timeout=60)
+        condition = eventually(reported, timeout=60)
         assert condition["status"] == "False"
         assert "kubectl label namespace theirs isthmus.dev/tenant=theirs" in condition["message"]
         assert "isthmus" not in kubectl("get", "role,rolebinding,quota", "-n", "theirs")

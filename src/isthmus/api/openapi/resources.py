@@ -76,10 +76,10 @@ def parameter(given: ApiParameter) -> dict[str, Any]:
 def apart(*given: ApiParameter) -> dict[str, Any]:
     """Parameters that make an answer endless, or whose values only the server can give.
 
-    They are told in words and beside the others, because tools that try every parameter would wait or fail.
+    They are reported in words and beside the others, because tools that try every parameter would wait or fail.
     """
-    told = "; ".join(f"`{one.name}`: {one.description}" for one in given)
-    return {"description": f"Also takes {told}.", "x-parameters-apart": [parameter(one) for one in given]}
+    reported = "; ".join(f"`{one.name}`: {one.description}" for one in given)
+    return {"description": f"Also takes {reported}.", "x-parameters-apart": [parameter(one) for one in given]}
 
 
 def _operation(operation: ApiOperation) -> dict[str, Any]:

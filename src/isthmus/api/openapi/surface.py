@@ -206,7 +206,7 @@ def _logs() -> Operations:
         ApiParameter("limitBytes", "end after so many bytes", "integer", minimum=1, maximum=2**62),
         ApiParameter("stream", "which output", enum=("stdout", "stderr")),
         ApiParameter(
-            "attempt", "which try; without it, the present one and, when following, those after it", "integer"
+            "attempt", "which attempt, from 0; without it, the latest and, when following, those after it", "integer"
         ),
     )
     header = {"description": "Offset of the first byte sent.", "schema": _COUNT}
@@ -220,8 +220,8 @@ def _logs() -> Operations:
     responses = {"200": answer} | errors(READ_ERRORS)
     follow = ApiParameter("follow", "go on until the job has ended and everything was sent", "boolean")
     for kind, run in _runs():
-        told = f"Read or follow the output of {_a(kind)}"
-        found = _one("logs", f"read{kind.name}Log", told, (*parameters, *run), responses)
+        reported = f"Read or follow the output of {_a(kind)}"
+        found = _one("logs", f"read{kind.name}Log", reported, (*parameters, *run), responses)
         yield path_of(kind, "log"), "get", found | apart(follow)
 
 
@@ -241,7 +241,7 @@ def _telemetry() -> Operations:
         NAMESPACE,
         NAME,
         ApiParameter("since", "the cursor of an earlier answer; without it, or if it is not known here, everything"),
-        ApiParameter("attempt", "which try; without it, the present one", "integer"),
+        ApiParameter("attempt", "which attempt, counted from 0; without it, the latest", "integer"),
     )
     found = ok("Points by series.", ref("JobMetrics"))
     found["content"] |= content(
@@ -252,8 +252,8 @@ def _telemetry() -> Operations:
     responses = {"200": found} | errors(READ_ERRORS)
     for kind, run in _runs():
         summary = f"Read or follow what is measured of {_a(kind)}"
-        told = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
-        yield path_of(kind, "metrics"), "get", told | apart(follow)
+        reported = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
+        yield path_of(kind, "metrics"), "get", reported | apart(follow)
     since = ApiParameter("since", "only points after this time, in seconds since 1970", "number")
     text = {"200": ok("Lines.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     for base, where, name in ((TENANT, (NAMESPACE,), "Tenant"), (EVERYWHERE, (), "Platform")):
@@ -307,13 +307,13 @@ def _outputs() -> Operations:
     listed = {"200": answer} | errors(READ_ERRORS)
     path = ApiParameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
     for kind, run in _runs():
-        of, told = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
+        of, reported = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
         several = (*where, archive, *run)
-        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{told}", several, listed)
+        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{reported}", several, listed)
         yield path_of(kind, "outputs"), "get", listing
         at, one = path_of(kind, "outputs/{path}"), (*where, path, *run)
-        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{told}", one, _download())
-        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{told}", one, _head())
+        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{reported}", one, _download())
+        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{reported}", one, _head())
 
 
 def _folders() -> Operations:

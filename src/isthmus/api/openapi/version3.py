@@ -1,7 +1,7 @@
 """OpenAPI 3.0 as Kubernetes publishes it: an index, and one document per group and version.
 
 kubectl looks for two things: schemas marked with their kind (`explain`), and the parameters of each kind's PATCH,
-where `fieldValidation` tells it that the server checks fields by itself.
+where `fieldValidation` shows it that the server checks fields by itself.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def _delete(call: Call, record: Record, options: DeleteOptions) -> Record 
     try:
         return await call.context.store.delete(record.key, uid=record.uid, propagation=options.propagation)
     except (NotFound, Conflict):
-        return None  # somebody else was faster, which is as good
+        return None  # somebody else was faster: the result is the same
 
 
 async def _options(call: Call) -> DeleteOptions:

@@ -1,7 +1,7 @@
 """How much priority a caller may give a job. Pure.
 
 Priority orders the jobs of one tenant; between tenants the shares decide (`scheduling/shares.py`). Sites with queues of
-their own may be told the priority too, so it is bounded by role. A tenant's quota may set another bound for all of its
+their own may be shown the priority too, so it is bounded by role. A tenant's quota may set another bound for all of its
 people. What a job has already may stay.
 """
 

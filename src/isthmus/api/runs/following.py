@@ -1,7 +1,7 @@
 """Following jobs: one watch of the store for everybody who waits for a job to go on.
 
 The watch runs while somebody follows. When it had to begin anew it may have missed something, so that every
-follower is told to read its job again; nobody concludes anything from silence.
+follower is asked to read its job again; nobody concludes anything from silence.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FollowedJob:
         if self._stale:
             self._stale = False
             try:
-                self.tell(await self._store.get(self.key))
+                self.notify(await self._store.get(self.key))
             except NotFound:
                 self._gone = True
             except Unavailable:
@@ -59,7 +59,7 @@ class FollowedJob:
         self._stale = True
         self._news.set()
 
-    def tell(self, record: Record, *, deleted: bool = False) -> None:
+    def notify(self, record: Record, *, deleted: bool = False) -> None:
         """A version of the job, in any order."""
         if deleted or record.uid != self._uid:
             # A later job of the same name is another job.
@@ -87,7 +87,7 @@ class JobFollowers:
         followed = FollowedJob(self._store, record)
         self._followed.setdefault(record.key, set()).add(followed)
         if self._pump is None:
-            feed = Feed(self._store, JOB, replace=lambda _: self._doubt(), change=self._tell, listing=False)
+            feed = Feed(self._store, JOB, replace=lambda _: self._doubt(), change=self._notify, listing=False)
             self._pump = asyncio.create_task(feed.run(), name="jobs followed")
         try:
             yield followed
@@ -105,7 +105,7 @@ class JobFollowers:
             for one in followed:
                 one.doubt()
 
-    def _tell(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         if change.record is not None:
             for followed in self._followed.get(change.record.key, ()):
-                followed.tell(change.record, deleted=change.type is EventType.DELETED)
+                followed.notify(change.record, deleted=change.type is EventType.DELETED)

@@ -173,7 +173,7 @@ class _Log:
             await self.logs.wait(self.job, self.attempt, self.output, self.offset, 2 * KEEP_ALIVE_SECONDS)
         except (NotFound, Unavailable):
             await asyncio.sleep(_PAUSE)
-        # Who is told again and again of bytes that are not there looks less often, and never in a tight loop.
+        # Who is notified again and again of bytes that are not there looks less often, and never in a tight loop.
         await asyncio.sleep(min(_PAUSE, 0.005 * 2 ** min(idle, 10)) if idle else 0)
 
 

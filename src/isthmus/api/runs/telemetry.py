@@ -108,8 +108,8 @@ def answer(job: Job, attempt: int, found: Found) -> dict[str, Any]:
 
 
 def _series(name: str, points: list[tuple[float, float]], estimated: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": name, "unit": UNITS.get(name, ""), "points": points}
-    return told | {"source": "estimated" if estimated else "measured"} if name == POWER else told
+    reported: dict[str, Any] = {"name": name, "unit": UNITS.get(name, ""), "points": points}
+    return reported | {"source": "estimated" if estimated else "measured"} if name == POWER else reported
 
 
 async def _events(

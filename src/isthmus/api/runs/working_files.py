@@ -60,7 +60,7 @@ def routes(context: Context) -> list[BaseRoute]:
             check_path(path)
             first = await folders.read_file(run.job, path, offset, min(PIECE, limit or PIECE))
         except ValueError:
-            raise NotFound(f"job {run.job.name} has no file {path[:200]!r}; GET its files for the list") from None
+            raise NotFound(f"job {run.job.name} has no file {path[:200]!r}: it is no path in its folder") from None
         except (NotFound, EngineRefused) as error:
             raise _why_not(run.job, error) from None
         wanted = min(max(0, first.size - offset), limit or MAX_OFFSET)

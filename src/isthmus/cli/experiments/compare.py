@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from isthmus.cli.completion import complete_devices, complete_sites
 from isthmus.cli.failures import INTERRUPTED, say
 from isthmus.cli.jobs.interrupting import Terminated, ask_detach_or_cancel, terminated
 from isthmus.cli.jobs.run_words import RunOptions
-from isthmus.cli.options import Namespace, Token, Url, said_before
+from isthmus.cli.options import Force, Namespace, Token, Url, said_before
 from isthmus.client.experiments import CompareOptions
 from isthmus.client.requests import Object
 from isthmus.errors import Invalid
@@ -75,6 +76,7 @@ def compare(
     time: Annotated[str | None, typer.Option("--time", "-t", help="End a run after this long.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="K[=V]")] = None,
     where: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Over labels of sites.")] = None,
+    force: Force = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Write its name and leave it running.")] = False,
     output: Annotated[
         ReportFormat, typer.Option("--output", "-o", help="How to write the result.")
@@ -99,6 +101,7 @@ def compare(
 
     Exit codes: 0 if every run succeeded and agrees with the reference, else 1.
     """
+    from isthmus.cli.jobs.name_checks import check_named
     from isthmus.cli.jobs.running import env_of, what_to_run, what_to_send
     from isthmus.client.sync import Client
 
@@ -133,6 +136,8 @@ def compare(
         where=where,
     )
     with Client(url or said.url, token or said.token, namespace or said.namespace) as client:
+        if not force:
+            check_named(client, [("sites", site) for site in options["sites"]] + _classes_in(options["devices"]))
         made = client.compare(command, script=script, files=folder, notice=say, **options)
         if detach:
             sys.stdout.write(made["metadata"]["name"] + "\n")
@@ -141,7 +146,7 @@ def compare(
 
 
 def _follow(client: Client, made: Object, output: ReportFormat) -> int:
-    """Tell how far it is until it is over, then show the table."""
+    """Report how far it is until it is over, then show the table."""
     name, home = made["metadata"]["name"], made["metadata"]["namespace"]
     signal.signal(signal.SIGTERM, terminated)
     while True:
@@ -163,18 +168,18 @@ def _follow(client: Client, made: Object, output: ReportFormat) -> int:
 
 def _progress(client: Client, name: str, home: str) -> Object:
     live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    told = ""
+    reported = ""
     for event in client.watch("experiments", fields=f"metadata.name={name}", namespace=home):
         if event.type == "DELETED":
             raise Invalid(f"experiment {name} was deleted before it ended")
         line = f"{name}: {progress_line(event.object)}"
-        if line != told and (event.object.get("status") or {}).get("runs", {}).get("total"):
+        if line != reported and (event.object.get("status") or {}).get("runs", {}).get("total"):
             if live:
                 sys.stderr.write(f"\r\x1b[K{line[:200]}")
                 sys.stderr.flush()
             else:
                 say(line)
-        told = line
+        reported = line
         if (event.object.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Cancelled"):
             if live:
                 sys.stderr.write("\r\x1b[K")
@@ -184,6 +189,11 @@ def _progress(client: Client, name: str, home: str) -> Object:
 
 def _words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _classes_in(devices: Sequence[str]) -> list[tuple[str, str]]:
+    """The device classes that are named; `cpu` stands for a plain processor, and needs none."""
+    return [("deviceclasses", name) for device in devices if (name := device.partition(":")[0]) != "cpu"]
 
 
 def _parameter(text: str) -> tuple[str, Any]:

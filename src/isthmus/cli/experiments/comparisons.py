@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from isthmus._kit.reasons import read_reasons
 from isthmus.cli.tables import size
 from isthmus.client.requests import Object
 
@@ -77,11 +78,11 @@ def spread_text(spread: Object | None, unit: str) -> str:
     if not spread:
         return ""
     half = (spread["high"] - spread["low"]) / 2
-    told = amount(spread["median"], unit)
+    reported = amount(spread["median"], unit)
     if spread["count"] < 2 or half == 0:
-        return told
+        return reported
     rough = f"{half:.0f}" if half >= 100 else f"{half:.2g}"
-    return f"{told} ±{amount(half, unit) if unit == 'B' else rough}"
+    return f"{reported} ±{amount(half, unit) if unit == 'B' else rough}"
 
 
 def table_of(experiment: Object) -> tuple[list[str], list[list[str]]]:
@@ -106,11 +107,11 @@ def table_of(experiment: Object) -> tuple[list[str], list[list[str]]]:
 
 
 def _note(cell: Object, status: Object) -> str:
-    told = ["best"] if status.get("best") == cell["index"] else []
-    told += ["front"] if cell["index"] in (status.get("front") or ()) else []
-    told += ["reference"] if status.get("reference") == cell["index"] else []
-    told += list(cell.get("deviations") or ())[:1] or ([str(cell["message"])] if cell.get("message") else [])
-    return "; ".join(told)
+    reported = ["best"] if status.get("best") == cell["index"] else []
+    reported += ["front"] if cell["index"] in (status.get("front") or ()) else []
+    reported += ["reference"] if status.get("reference") == cell["index"] else []
+    reported += list(cell.get("deviations") or ())[:1] or ([str(cell["message"])] if cell.get("message") else [])
+    return "; ".join(reported)
 
 
 def csv_of(experiment: Object) -> str:
@@ -159,7 +160,7 @@ def progress_line(experiment: Object) -> str:
     parts = [f"{ended} of {runs.get('total', 0)} runs", f"{runs.get('active', 0)} active"]
     parts += [f"{runs['failed']} failed"] if runs.get("failed") else []
     waits = next((c["message"] for c in _running(experiment) if c.get("message") and not runs.get("succeeded")), "")
-    return ", ".join(parts) + (f" ({waits})" if waits else "")
+    return ", ".join(parts) + (f" ({read_reasons(waits).headline})" if waits else "")
 
 
 def _running(experiment: Object) -> Iterable[Object]:

@@ -144,6 +144,6 @@ def show_table(found: Object) -> None:
         table(titles, rows)
         sys.stdout.flush()  # before what is said on standard error
     runs = status.get("runs") or {}
-    told = f"{found['metadata']['name']}: {status.get('phase', 'Pending')}, {runs.get('succeeded', 0)} of "
-    told += f"{runs.get('total', 0)} runs succeeded" + (f"; {status['message']}" if status.get("message") else "")
-    say(told)
+    reported = f"{found['metadata']['name']}: {status.get('phase', 'Pending')}, {runs.get('succeeded', 0)} of "
+    reported += f"{runs.get('total', 0)} runs succeeded" + (f"; {status['message']}" if status.get("message") else "")
+    say(reported)

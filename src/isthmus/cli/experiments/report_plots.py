@@ -47,9 +47,9 @@ def bars(title: str, items: Sequence[ReportBar]) -> str:
     for number, item in enumerate(items):
         y = 8 + number * _ROW
         middle = y + _ROW / 2 - 3
-        told = f"{item.title}: {item.text}"
+        reported = f"{item.title}: {item.text}"
         parts.append(
-            f'<g class="bar {item.kind}"><title>{escape(told)}</title>'
+            f'<g class="bar {item.kind}"><title>{escape(reported)}</title>'
             f'<text class="name" x="{_LEFT - 8}" y="{middle + 4:.1f}" text-anchor="end">'
             f"{escape(_cut(item.title))}</text>"
             f'<rect x="{_LEFT}" y="{y}" width="{max(1.0, item.median * scale):.1f}" height="{_ROW - 8}" rx="2"/>'
@@ -101,14 +101,14 @@ def scatter(title: str, spots: Sequence[Spot], across: str, up: str) -> str:
         (x0, _), (x1, _) = at(spot.xs[0], 0), at(spot.xs[1], 0)
         (_, y0), (_, y1) = at(0, spot.ys[0]), at(0, spot.ys[1])
         kind = "wrong" if spot.wrong else "best" if spot.front else ""
-        told = f"{spot.title}: {spot.x:.4g} s, {spot.y:.4g} J" + (", on the front" if spot.front else "")
+        reported = f"{spot.title}: {spot.x:.4g} s, {spot.y:.4g} J" + (", on the front" if spot.front else "")
         end = x > WIDTH * 0.75
         name = (
             f'<text class="name" x="{x - 9 if end else x + 9:.1f}" y="{y - 8:.1f}" '
             f'text-anchor="{"end" if end else "start"}">{escape(_cut(spot.title))}</text>'
         )
         parts.append(
-            f'<g class="spot {kind}"><title>{escape(told)}</title>'
+            f'<g class="spot {kind}"><title>{escape(reported)}</title>'
             f'<g class="whisker"><line x1="{x0:.1f}" y1="{y:.1f}" x2="{x1:.1f}" y2="{y:.1f}"/>'
             f'<line x1="{x:.1f}" y1="{y0:.1f}" x2="{x:.1f}" y2="{y1:.1f}"/></g>'
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>{name if labelled else ""}</g>'

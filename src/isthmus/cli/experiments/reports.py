@@ -74,9 +74,9 @@ def html_report(experiment: Object) -> str:
 
 def _summary(experiment: Object, status: Object) -> list[str]:
     runs, spec = status.get("runs") or {}, experiment.get("spec") or {}
-    told = f"{status.get('phase', 'Pending')}: {runs.get('succeeded', 0)} of {runs.get('total', 0)} runs succeeded"
-    told += f", {runs['failed']} failed" if runs.get("failed") else ""
-    lines = [told, str(status.get("message") or "")]
+    reported = f"{status.get('phase', 'Pending')}: {runs.get('succeeded', 0)} of {runs.get('total', 0)} runs succeeded"
+    reported += f", {runs['failed']} failed" if runs.get("failed") else ""
+    lines = [reported, str(status.get("message") or "")]
     template = spec.get("template") or {}
     if template.get("command"):
         lines.append("Command: " + " ".join(template["command"]))
@@ -137,7 +137,7 @@ def _spots(cells: Sequence[Object], status: Object) -> list[Spot]:
 
 
 def _deviations(cells: Sequence[Object]) -> list[str]:
-    lines = [f"{title_of(cell)}: {told}" for cell in cells for told in cell.get("deviations") or ()]
+    lines = [f"{title_of(cell)}: {reported}" for cell in cells for reported in cell.get("deviations") or ()]
     if not lines:
         return []
     return ["<h2>Differences from the reference</h2>", f"<pre>{escape(chr(10).join(lines))}</pre>"]

@@ -61,7 +61,7 @@ def create_tenant(
     spec = {"description": description} if description else {}
     manifest = {"apiVersion": "isthmus.dev/v1", "kind": "Tenant", "metadata": {"name": name}, "spec": spec}
     with client_for(url, token) as client:
-        _tell(client.create(manifest), "created", format_of(output))
+        _notify(client.create(manifest), "created", format_of(output))
 
 
 @app.command("delete")
@@ -129,15 +129,15 @@ def _change(
                 "spec": {"members": [*members, member] if member else members},
             }
             try:
-                _tell(client.patch("tenants", name, change), "configured", form)
+                _notify(client.patch("tenants", name, change), "configured", form)
                 return
             except Conflict:
                 if not left:
                     raise
 
 
-def _tell(tenant: dict[str, Any], told: str, form: Format) -> None:
+def _notify(tenant: dict[str, Any], reported: str, form: Format) -> None:
     if form in (Format.TABLE, Format.WIDE):
-        sys.stdout.write(f"tenant/{tenant['metadata']['name']} {told}\n")
+        sys.stdout.write(f"tenant/{tenant['metadata']['name']} {reported}\n")
     else:
         show([tenant], columns_of("Tenant"), form, single=True)

@@ -12,7 +12,7 @@ from isthmus.cli.tables import PHASE_COLOURS, age, counted, one_line, size
 from isthmus.client.requests import Object
 
 from .plan_pages import plan_page
-from .sparklines import lines as pictures
+from .sparklines import lines as sparklines
 from .waiting import WAITING
 
 _ANSI = {"green": "32", "cyan": "36", "blue": "34", "yellow": "33", "red": "31", "magenta": "35"}
@@ -25,7 +25,7 @@ def page(job: Object, events: list[Object], outputs: list[Object], metrics: Obje
     lines += _section("Sites", _sites(job))
     if plan := (job.get("status") or {}).get("plan"):
         lines += ["", f"Plan (made {plan['decidedAt']}):", *plan_page(plan, "  ").splitlines()]
-    lines += _section("Measured", (f"  {title:<12}{one_line(told)}" for title, told in pictures(metrics or {})))
+    lines += _section("Measured", (f"  {title:<12}{one_line(line)}" for title, line in sparklines(metrics or {})))
     lines += _section("Output files", (_output(file) for file in outputs[:_MANY]))
     if len(outputs) > _MANY:
         lines.append(f"  … and {len(outputs) - _MANY} more")
@@ -42,12 +42,13 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Why", f"{message} ({reason})" if message and reason else message or reason
     yield "Exit", ending(job)
     yield "Command", command(job)
+    yield "Image", "  ".join(filter(None, (spec.get("image"), status.get("image"))))
     yield "Wants", _wants(spec)
     yield "Site", ", ".join(filter(None, (status.get("site"), read_reasons(status.get("siteMessage") or "").headline)))
     yield "Engine id", str(status.get("engineId") or "")
     yield "Devices", ", ".join(f"{c}: {' '.join(units)}" for c, units in (status.get("devices") or {}).items())
     if (status.get("progress") or 0) >= 0.005:
-        yield "Progress", f"{status['progress']:.0%} kept from earlier tries"
+        yield "Progress", f"{status['progress']:.0%} kept from earlier attempts"
     yield "Array", _array(status.get("array") or {})
     yield "Waits for", ", ".join(_dependency(dependency) for dependency in spec.get("dependencies") or ())
     yield "Attempt", _attempt(spec, status)
@@ -58,7 +59,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
 
 
 def _reasons(job: Object) -> Reasons:
-    """Why it is in its phase; only what waits is told of sites."""
+    """Why it is in its phase; sites are named only for what waits."""
     status = job.get("status") or {}
     message = str(status.get("message") or "")
     return read_reasons(message) if (status.get("phase") or "Pending") in WAITING else Reasons(message)
@@ -78,7 +79,7 @@ def _dependency(dependency: Object) -> str:
 
 def _wants(spec: Object) -> str:
     resources = spec.get("resources") or {}
-    parts = [counted(resources.get("cpus", "1"), "cpu")]
+    parts = [counted(resources.get("cpus", "1"), "CPU")]
     parts += [f"{resources['memory']} memory"] if resources.get("memory") else []
     parts += [f"{d.get('count', 1)} {d['class']}" for d in resources.get("devices") or ()]
     choices = resources.get("anyOf") or ()
@@ -120,8 +121,8 @@ def _times(job: Object) -> Iterable[tuple[str, str]]:
     ):
         text = str((job.get(path[0]) or {}).get(path[1]) or "")
         later = title in ("Next try", "Deadline")
-        told = (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
-        yield title, f"{told} by {status['member']}" if title == "Submitted" and status.get("member") else told
+        reported = (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
+        yield title, f"{reported} by {status['member']}" if title == "Submitted" and status.get("member") else reported
     start = status.get("estimatedStart") or {}
     yield "May start", f"between {start['earliest']} and {start['latest']}  (an estimate)" if start else ""
     yield "Ran for", run_time(job) if status.get("startedAt") else ""
@@ -130,7 +131,7 @@ def _times(job: Object) -> Iterable[tuple[str, str]]:
 def _used(usage: Object) -> str:
     parts = []
     if usage.get("cpuSeconds") is not None:
-        parts.append(f"{format_duration(round(usage['cpuSeconds'], 3))} of cpu")
+        parts.append(f"{format_duration(round(usage['cpuSeconds'], 3))} of CPU time")
     if usage.get("peakMemoryBytes"):
         parts.append(f"{size(usage['peakMemoryBytes'])} memory at most")
     if usage.get("energyJoules") is not None:
@@ -143,8 +144,8 @@ def _outputs(outputs: Object) -> str:
     if not outputs:
         return ""
     skipped = outputs.get("skipped") or []
-    told = f"{counted(outputs.get('count', 0), 'file')}, {size(outputs.get('bytes', 0))}"
-    return told + (f"; not kept: {'; '.join(skipped[:3])}" if skipped else "")
+    reported = f"{counted(outputs.get('count', 0), 'file')}, {size(outputs.get('bytes', 0))}"
+    return reported + (f"; not kept: {'; '.join(skipped[:3])}" if skipped else "")
 
 
 def _output(file: Object) -> str:

@@ -53,7 +53,7 @@ class _Newest(WatchCursor):
         """What the watch began with."""
 
     def listed(self, items: Iterable[Object], version: str) -> list[WatchEvent]:
-        """The first list is cut; a later one, after a gap, tells only what changed."""
+        """The first list is cut; a later one, after a gap, says only what changed."""
         events = sorted(super().listed(items, version), key=lambda event: birth(event.object))
         if self.first is None:
             events = events[-self._limit :] if self._limit else events

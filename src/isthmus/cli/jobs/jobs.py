@@ -78,6 +78,9 @@ def jobs(
         if mine:
             me = str(client.whoami().get("username"))
             found = [job for job in found if (job.get("status") or {}).get("member") == me]
+            if not found:
+                say(f"no job here is known to be {me}'s; jobs of tokens that belong to no member have no owner")
+                return
     found.sort(key=birth)
     shown = found[-limit:] if limit else found
     if not shown and form in (Format.TABLE, Format.WIDE):
@@ -217,8 +220,8 @@ def release(
         _each(client, names, "Run", "released", format_of(output))
 
 
-def _each(client: Client, names: list[str], intent: str, told: str, form: Format) -> None:
-    """Tell every job; what fails for one does not spare the others."""
+def _each(client: Client, names: list[str], intent: str, reported: str, form: Format) -> None:
+    """Send it to every job; what fails for one does not spare the others."""
     first: IsthmusError | None = None
     changed = []
     for name in names:
@@ -230,7 +233,9 @@ def _each(client: Client, names: list[str], intent: str, told: str, form: Format
                 say(f"job/{name} has already {_OVER[over]} (nothing to cancel)")
                 continue
             if over in _OVER:
-                raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {told}")
+                raise Conflict(f"job {name} has already {_OVER[over]} and cannot be {reported}")
+            if intent == "Hold" and over in ("running", "finishing"):
+                say(f"job {name} has started and goes on; it is held if it is to be tried again")
             with needs_member(client, "changing a job"):
                 changed.append(client.patch("jobs", name, {"spec": {"intent": intent}}))
         except IsthmusError as error:
@@ -239,7 +244,7 @@ def _each(client: Client, names: list[str], intent: str, told: str, form: Format
             first = error
             continue
         if form not in (Format.JSON, Format.YAML):
-            sys.stdout.write(f"job/{name} {told}\n")
+            sys.stdout.write(f"job/{name} {reported}\n")
     if form in (Format.JSON, Format.YAML) and changed:
         write(changed[0] if len(names) == 1 else {"apiVersion": "v1", "kind": "List", "items": changed}, form)
     if first is not None:

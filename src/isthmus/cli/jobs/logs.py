@@ -53,6 +53,9 @@ def logs(
             return
         if not follow and (why := why_waiting(job.object)):
             say(why)
+        latest = int((job.object.get("status") or {}).get("attempt") or 0) + 1
+        if attempt is not None and attempt > latest:
+            raise Invalid(f"job {name} has no attempt {attempt}; the latest is {latest}")
         number = None if attempt is None else attempt - 1  # the API counts from 0
         _show(client, name, _wanted(job.object, stream), follow=follow, tail=tail, attempt=number)
 

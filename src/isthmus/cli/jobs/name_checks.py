@@ -43,6 +43,12 @@ def check_names(client: Client, jobs: Iterable[Object], *, namespace: str | None
             _check(NamingClient.at(client.access), kind, name, home)
 
 
+def check_named(client: Client, names: Iterable[tuple[str, str]]) -> None:
+    """Raise NotFound for the first of some kinds and names that does not exist."""
+    for kind, name in names:
+        _check(NamingClient.at(client.access), kind, name, None)
+
+
 def _check(client: Client, kind: str, name: str, home: str | None) -> None:
     with client:
         try:

@@ -52,7 +52,7 @@ def plan(
     """Ask what if: where a job would go, when it would end, what it would cost.
 
     For a job that is not submitted yet (a manifest, or a command with options as for `isthmus run`), or for one that
-    is, perhaps with another deadline. Past runs of the same command with the same files tell how long it takes.
+    is, perhaps with another deadline. Past runs of the same command with the same files say how long it takes.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def _is_described(said: JobOptions) -> bool:
 
 
 def _files() -> dict[str, Any] | None:
-    """The folder that `isthmus run` would send: its digest tells which past runs are alike. Nothing is sent."""
+    """The folder that `isthmus run` would send: its digest says which past runs are alike. Nothing is sent."""
     from isthmus.client.config import cache_home
     from isthmus.client.folders import FolderLimits, is_everything, read_folder
     from isthmus.client.sync import HERE

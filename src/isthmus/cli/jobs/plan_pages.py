@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.durations import format_duration
+from isthmus._kit.reasons import read_reasons
 from isthmus.cli.tables import one_line, plain_table
 from isthmus.client.requests import Object
 
@@ -14,7 +15,11 @@ _MOST = 12
 
 def plan_page(plan: Object, indent: str = "") -> str:
     """The whole page."""
-    lines = [f"{one_line(plan['message'])}."]
+    why = read_reasons(str(plan["message"]))
+    lines = [
+        f"{one_line(why.headline).rstrip('.')}.",
+        *(f"  {one_line(f'{site}: {told}')}" for site, told in why.sites),
+    ]
     if plan.get("deadline"):
         lines.append(f"Deadline: {plan['deadline']}")
     options = [plan["chosen"]] if plan.get("chosen") else []
@@ -24,9 +29,9 @@ def plan_page(plan: Object, indent: str = "") -> str:
         lines += ["", *plain_table(_TITLES, rows)]
     if len(options) > _MOST:
         lines.append(f"… and {len(options) - _MOST} more")
-    notes = [told for told in map(one_line, plan.get("leftOut") or ()) if told not in lines[0]]
+    notes = [reported for reported in map(one_line, plan.get("leftOut") or ()) if reported not in lines[0]]
     if notes:
-        lines += ["", "Note:", *(f"  {told}" for told in notes)]
+        lines += ["", "Note:", *(f"  {reported}" for reported in notes)]
     return "".join(f"{indent}{line}".rstrip() + "\n" for line in lines)
 
 

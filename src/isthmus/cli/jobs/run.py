@@ -44,7 +44,9 @@ def run(
     env: Annotated[
         list[str] | None, typer.Option("--env", "-e", metavar="K[=V]", help="Variable; K alone takes its value here.")
     ] = None,
-    image: Annotated[str | None, typer.Option(help="Container image, where the site runs images.")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Container image: of a registry, or oci-archive:FILE, which is sent along.")
+    ] = None,
     array: Annotated[str | None, typer.Option(metavar="0-9[%3]", help="Many times; %3: three at once.")] = None,
     after: Annotated[
         list[str] | None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class RunOptions(NamedTuple):
-    """Everything that `isthmus run` may be told."""
+    """Everything that `isthmus run` may be given."""
 
     words: tuple[str, ...] = ()
     name: str | None = None

@@ -1,6 +1,6 @@
 """What `isthmus run` does: send, submit, show both streams live, end like the command would have ended here.
 
-Two threads copy the two streams; the main thread waits, and answers Ctrl-C. Why a job waits is told on standard
+Two threads copy the two streams; the main thread waits, and answers Ctrl-C. Why a job waits is reported on standard
 error once it has waited for a second. Standard output belongs to the job alone.
 """
 
@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 
+from isthmus._kit.reasons import NO_SITE, read_reasons
 from isthmus.cli.failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from isthmus.cli.naming import PatientClient
 from isthmus.client.handles import exit_code_of
@@ -19,15 +20,16 @@ from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
 from isthmus.client.resuming import LogCursor, WatchCursor
 from isthmus.client.sync import HERE, Client, JobHandle
-from isthmus.errors import Forbidden, Invalid, NotFound
+from isthmus.errors import Forbidden, Invalid, IsthmusError, NotFound
 
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
 from .run_words import RunOptions, is_script
 from .stdin_reading import standard_input
-from .waiting import ANY_SITE, in_background, tell_where, where
+from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
 _TASK_FILES = (".yaml", ".yml")
+_FILES = (_PYTHON, ".sh", ".sbatch", ".slurm", *_TASK_FILES)
 _PYTHON_LINE = "#!/usr/bin/env python3\n"
 
 
@@ -44,12 +46,28 @@ def accompany(client: Client, job: JobHandle, options: RunOptions) -> int:
     if options.detach:
         _write(job, options.output)
         if not options.quiet:
+            if _is_demanding(options) and (why := never_starts(client, job)):
+                say(f"{why}; it waits until one can", "33")
             name = address(job, options)
             say(f"follow it with `isthmus logs -f {name}`, end it with `isthmus cancel {name}`")
         return 0
     if options.array or job.object["spec"].get("array"):
         return _Array(client, job, options).follow()
     return _Run(client, job, options).follow()
+
+
+def _is_demanding(options: RunOptions) -> bool:
+    """Whether more is asked for than every site has: only then it is worth a question whether any site can run it."""
+    return bool(options.image or options.cpus or options.memory or options.nodes or options.device or options.where)
+
+
+def never_starts(client: Client, job: JobHandle) -> str:
+    """Why no site can run the job as sites are now; empty if one can, or if nobody says."""
+    try:
+        told = read_reasons(str(client.plan(job.name, namespace=job.namespace).get("message") or "")).headline
+    except IsthmusError:
+        return ""
+    return told if told.startswith(NO_SITE) else ""
 
 
 def address(job: JobHandle, options: RunOptions) -> str:
@@ -78,6 +96,8 @@ def start(client: Client, options: RunOptions) -> JobHandle:
         from .gpus import gpus_as_device
 
         options = options._replace(device=(*options.device, gpus_as_device(client, options.gpus)))
+    if not options.force:
+        check_there(options.words[0])
     files = what_to_send(options)
     command, script, args = what_to_run(options.words, here=files is not None and options.files in (None, "."))
     said = _job_options(options, args)
@@ -96,10 +116,15 @@ def start(client: Client, options: RunOptions) -> JobHandle:
                 return client.run(
                     command, script=script, files=files, stdin=stdin, progress=progress, notice=notice, **said
                 )
+            from isthmus.client.image_files import image_files
+
             from .batches import honour
 
-            job = with_stdin(honour(client, job_manifest(None, script, None, said), quiet=options.quiet), stdin)
-            sent = client.send_folder(files, stdin=stdin, progress=progress, notice=notice)
+            image = image_files(options.image)
+            said["image"] = image.name if image else options.image
+            manifest = job_manifest(None, script, None, said)
+            job = with_stdin(honour(client, manifest, options.words[0], quiet=options.quiet), stdin)
+            sent = client.send_folder(files, image=image, stdin=stdin, progress=progress, notice=notice)
             if sent["count"]:
                 job["spec"]["files"] = sent
             return client.submit(job)
@@ -160,6 +185,12 @@ def what_to_run(words: tuple[str, ...], *, here: bool) -> tuple[list[str] | None
         interpreter = ["python3"] if text.startswith(_PYTHON_LINE) or not named else named
         return [*interpreter, *words], None, []
     return None, text, list(words[1:])
+
+
+def check_there(first: str) -> None:
+    """Raise NotFound for a first word that can only mean a file of this folder, and is none."""
+    if first.endswith(_FILES) and "/" not in first and not os.path.exists(first):  # noqa: PTH110
+        raise NotFound(f"there is no file {first} here; --force runs it as a program of the site")
 
 
 def script_text(path: str) -> str:
@@ -258,7 +289,7 @@ class _Run:
         self._cursors = [self._cursor(stream) for stream in (("stdout", "stderr") if separate else ("stdout",))]
         self._open = len(self._cursors)
         self._cancelled = 0
-        self._placed = threading.Event()  # whether it was told where, and why there
+        self._placed = threading.Event()  # whether its place was reported, and why there
 
     def _cursor(self, stream: str) -> LogCursor:
         return LogCursor(self._job.namespace, self._job.name, follow=True, stream=stream, attempt=0, pinned=False)
@@ -279,7 +310,7 @@ class _Run:
         in_background(self._client, self._job.namespace, self._job.name, self._wants_to_know)
         if ANY_SITE in self._options.site and not self._options.quiet:
             words = (self._client, self._job.namespace, self._job.name, self._placed)
-            threading.Thread(target=tell_where, args=words, daemon=True).start()
+            threading.Thread(target=report_where, args=words, daemon=True).start()
 
     def _copy(self, cursor: LogCursor, descriptor: int) -> None:
         try:
@@ -336,8 +367,8 @@ class _Run:
             self._job.wait()
         if ANY_SITE in self._options.site and not self._options.quiet and not self._placed.is_set():
             self._placed.set()
-            if told := where(self._job.object):
-                say(told)
+            if reported := where(self._job.object):
+                say(reported)
         return finish(self._client, self._job, self._options)
 
 
@@ -383,11 +414,11 @@ class _Array:
 def finish(client: Client, job: JobHandle, options: RunOptions) -> int:
     """Bring the outputs, say what the exit code alone does not, and answer it."""
     if options.outputs or (job.object.get("spec") or {}).get("logFiles"):
-        told = bring(client, job)
+        reported = bring(client, job)
         if not options.quiet:
-            say(told)
-    if (told := unusual_end(job.object)) and not options.quiet:
-        say(f"job {job.name} {told}", "33")
+            say(reported)
+    if (reported := unusual_end(job.object)) and not options.quiet:
+        say(f"job {job.name} {reported}", "33")
     return exit_code_of(job.object)
 
 
@@ -395,6 +426,10 @@ def bring(client: Client, job: JobHandle) -> str:
     """Bring back what was to be kept, and say how much that was."""
     try:
         paths = client.download(job.name, namespace=job.namespace)
+        if "logFiles" in (job.object.get("spec") or {}):
+            from .batches import gather
+
+            paths = gather(job.object, paths)
     except NotFound:
         paths = []
     if not paths:
@@ -404,7 +439,7 @@ def bring(client: Client, job: JobHandle) -> str:
 
 
 def unusual_end(job: Object) -> str:
-    """What to say of a job whose exit code does not tell the story; empty for an ordinary end."""
+    """What to say of a job whose exit code does not say everything; empty for an ordinary end."""
     status = job.get("status") or {}
     phase, message = str(status.get("phase")), str(status.get("message") or "")
     if status.get("reason") == "StartFailed" and ((job.get("spec") or {}).get("command") or [""])[0] == "python":

@@ -1,4 +1,4 @@
-"""Series as small pictures of one line. Pure."""
+"""Series as sparklines. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def lines(metrics: Object, width: int = 40) -> list[tuple[str, str]]:
-    """A title and a picture with the newest value, for every series."""
+    """A title and a sparkline with the newest value, for every series."""
     found = []
     for series in metrics.get("series") or ():
         values = [float(value) for _, value in series["points"]]
         if values:
             title = str(series["name"]).removeprefix("reported.")
-            told = _amount(values[-1], str(series.get("unit") or ""))
+            reported = _amount(values[-1], str(series.get("unit") or ""))
             peak = _amount(max(values), str(series.get("unit") or ""))
             source = " (estimated)" if series.get("source") == "estimated" else ""
-            found.append((title, f"{sparkline(values, width)}  {told}, at most {peak}{source}"))
+            found.append((title, f"{sparkline(values, width)}  {reported}, at most {peak}{source}"))
     return found
 
 

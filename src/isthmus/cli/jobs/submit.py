@@ -50,7 +50,7 @@ def submit(
     form = format_of(output)
     with client_for(url, token, namespace) as client, needs_member(client, "submitting a job"):
         sent = client.send_folder(_whole(files), notice=say) if files else None
-        wanted = [honour(client, job) for job in _jobs(file, args or [], name, sent)]
+        wanted = [honour(client, job, "" if file == "-" else file) for job in _jobs(file, args or [], name, sent)]
         if deadline:
             from .running import deadline_of
 
@@ -74,8 +74,8 @@ def _say_plan(client: Client, job: dict[str, Any], namespace: str | None) -> Non
     meta = job["metadata"]
     sys.stdout.write(f"job/{meta.get('name') or meta.get('generateName', '')} would be created (dry run)\n")
     plan = client.plan(job, namespace=namespace or meta.get("namespace"))
-    if told := plan.get("message"):
-        sys.stdout.write(f"  {told}\n")
+    if reported := plan.get("message"):
+        sys.stdout.write(f"  {reported}\n")
 
 
 def _whole(folder: str) -> Path:

@@ -71,7 +71,7 @@ def _one(client: Client, name: str, form: Format, once: bool, quits: Quits) -> N
             write(found, form)
             return
         if live or once or over:
-            rows = [f"{title + ':':<12}{one_line(picture)}" for title, picture in lines(found)]
+            rows = [f"{title + ':':<12}{one_line(drawn)}" for title, drawn in lines(found)]
             drawn = _draw(rows, drawn if live else 0)
         if once or over:
             break
@@ -112,7 +112,7 @@ def _table(measured: list[tuple[Object, Object]], running: int) -> list[str]:
         return ["no job is running"]
     rows = [f"{'JOB':<28}{'SITE':<14}{'USE'}"]
     for job, found in measured:
-        used = [f"{title} {one_line(picture)}" for title, picture in lines(found) if title.lower().startswith(_SHOWN)]
+        used = [f"{title} {one_line(drawn)}" for title, drawn in lines(found) if title.lower().startswith(_SHOWN)]
         site = str((job.get("status") or {}).get("site") or "")
         rows.append(
             f"{one_line(str(job['metadata']['name']))[:27]:<28}{site[:13]:<14}{'   '.join(used) or 'not measured yet'}"

@@ -1,4 +1,4 @@
-"""Why a job waits, in sentences, and a thread that tells them while somebody looks on. Nothing heavy is imported."""
+"""Why a job waits, in sentences, and a thread that says them while somebody looks on. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def why_waiting(job: Object) -> str:
     return f"job {job['metadata']['name']} {link}{message}"
 
 
-def tell_why(client: Client, namespace: str, name: str, wanted: Callable[[], bool]) -> None:
+def report_why(client: Client, namespace: str, name: str, wanted: Callable[[], bool]) -> None:
     """If the job still waits after a moment, and as long as this is wanted, say why; each reason once."""
     time.sleep(_MOMENT)
     if not wanted():
@@ -52,7 +52,7 @@ def tell_why(client: Client, namespace: str, name: str, wanted: Callable[[], boo
             said = why
     except IsthmusError as error:
         if wanted():
-            say(f"cannot tell why job {name} waits: {error.message}")
+            say(f"cannot say why job {name} waits: {error.message}")
 
 
 def where(job: Object) -> str:
@@ -64,21 +64,21 @@ def where(job: Object) -> str:
     return f"job {job['metadata']['name']} goes to {status['site']}" + (f": {why}" if why else "")
 
 
-def tell_where(client: Client, namespace: str, name: str, told: threading.Event) -> None:
+def report_where(client: Client, namespace: str, name: str, reported: threading.Event) -> None:
     """Say which site was chosen, and why, as soon as it is; for those who leave the choice to the platform."""
     cursor = WatchCursor(JOBS, namespace, None, f"metadata.name={name}")
     try:
         for event in client.read_watch(cursor):
-            if told.is_set():
+            if reported.is_set():
                 return
             if found := where(event.object):
-                told.set()
+                reported.set()
                 say(found)
                 return
     except IsthmusError as error:
-        say(f"cannot tell where job {name} goes: {error.message}")
+        say(f"cannot say where job {name} goes: {error.message}")
 
 
 def in_background(client: Client, namespace: str, name: str, wanted: Callable[[], bool]) -> None:
     """The same in a thread that nobody waits for."""
-    threading.Thread(target=tell_why, args=(client, namespace, name, wanted), daemon=True).start()
+    threading.Thread(target=report_why, args=(client, namespace, name, wanted), daemon=True).start()

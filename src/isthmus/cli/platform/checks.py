@@ -59,8 +59,8 @@ def machine_checks(environment: Mapping[str, str]) -> list[Finding]:
 
 def python_check() -> Finding:
     """The interpreter and this program. A slow interpreter works: it is worth a hint, not a warning."""
-    told = f"Python {sys.version.split()[0]}, isthmus {__version__}"
-    return Finding("python", "ok", told, _SLOW if is_optimised(sysconfig.get_config_vars()) is False else "")
+    reported = f"Python {sys.version.split()[0]}, isthmus {__version__}"
+    return Finding("python", "ok", reported, _SLOW if is_optimised(sysconfig.get_config_vars()) is False else "")
 
 
 def sandbox_check() -> Finding:
@@ -122,12 +122,12 @@ def _own_cgroup() -> Path | None:
 
 
 def disk_check(folder: Path) -> Finding:
-    """Room where an instance on this machine keeps everything, unless it was told otherwise."""
+    """Room where an instance on this machine keeps everything, unless it was configured otherwise."""
     free = shutil.disk_usage(folder).free
-    told = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
+    reported = f"{size(free)} free in {folder}, the data folder of `isthmus up` on this machine"
     if free < _LITTLE:
-        return Finding("disk", "warn", told, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
-    return Finding("disk", "ok", told)
+        return Finding("disk", "warn", reported, "make room, or keep the data elsewhere with `isthmus up --data DIR`")
+    return Finding("disk", "ok", reported)
 
 
 def postgres_check() -> Finding:
@@ -151,11 +151,11 @@ def server_checks(connect: Callable[[], Client]) -> list[Finding]:
     with client:
         try:
             answer = _exchange(client, requests.version())
-            told = client.version()
+            reported = client.version()
         except IsthmusError as error:
             remedy = "start it with `isthmus up`, or correct ISTHMUS_URL or `isthmus login --url`"
             return [Finding("server", "fail", error.message, remedy)]
-        found = [_version_check(client.url, told), _ready_check(client), _clock_check(answer.headers)]
+        found = [_version_check(client.url, reported), _ready_check(client), _clock_check(answer.headers)]
         return [*found, *_token_checks(client)]
 
 
@@ -177,15 +177,15 @@ def _exchange(client: Client, request: requests.Request) -> Answer:
         transport.close()
 
 
-def _version_check(url: str, told: Mapping[str, object]) -> Finding:
-    theirs = str(told.get("isthmusVersion") or told.get("gitVersion") or "unknown")
+def _version_check(url: str, reported: Mapping[str, object]) -> Finding:
+    theirs = str(reported.get("isthmusVersion") or reported.get("gitVersion") or "unknown")
     return Finding("server", "ok", f"{url} answers, version {theirs}")
 
 
 def _clock_check(headers: Mapping[str, str]) -> Finding:
     date = headers.get("date")
     if not date:
-        return Finding("clock", "warn", "the server does not tell its time")
+        return Finding("clock", "warn", "the server does not report its time")
     skew = abs((datetime.now(UTC) - parsedate_to_datetime(date).astimezone(UTC)).total_seconds())
     if skew > _SKEW:
         return Finding("clock", "warn", f"{skew:.0f} s away from the server's", "set both clocks with NTP")
@@ -204,10 +204,10 @@ def _token_checks(client: Client) -> list[Finding]:
     except IsthmusError as error:
         return [*found, Finding("sites", "warn", error.message)]
     ready = [site for site in sites if (site.get("status") or {}).get("phase") == "Ready"]
-    told = f"{len(ready)} of {len(sites)} ready"
+    reported = f"{len(ready)} of {len(sites)} ready"
     if not ready:
-        return [*found, Finding("sites", "warn", told, "look at `isthmus sites`; jobs wait until one is ready")]
-    return [*found, Finding("sites", "ok", told), *isolation_checks(ready)]
+        return [*found, Finding("sites", "warn", reported, "look at `isthmus sites`; jobs wait until one is ready")]
+    return [*found, Finding("sites", "ok", reported), *isolation_checks(ready)]
 
 
 def isolation_checks(sites: Sequence[Mapping[str, Any]]) -> list[Finding]:

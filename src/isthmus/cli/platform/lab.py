@@ -13,7 +13,9 @@ from isthmus.cli.app import group
 from isthmus.cli.failures import say
 from isthmus.cli.options import Format, Output, Token, Url, client_for, format_of
 from isthmus.cli.tables import write
-from isthmus.errors import Invalid, Misconfigured, Unavailable
+from isthmus.client.flows import TERMINAL
+from isthmus.client.sync import Client
+from isthmus.errors import Forbidden, Invalid, Misconfigured, NotFound, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
 
 DEFAULT_FOLDER = Path("/var/lib/isthmus-lab")
+_REMOVAL_SECONDS = 30.0
+"""For jobs of a lab that is erased to end."""
 Data = Annotated[
     Path, typer.Option("--data", help="Folder of everything the lab keeps.", show_default=str(DEFAULT_FOLDER))
 ]
@@ -179,13 +183,19 @@ def image(
 def down(
     erase: Annotated[bool, typer.Option("--erase", help="Remove its files too, with all its jobs.")] = False,
     data: Data = DEFAULT_FOLDER,
+    url: Url = None,
+    token: Token = None,
 ) -> None:
     """Stop everything of the lab. Its files stay, unless erased, and the next `up` goes on with them.
+
+    Erased, it is no longer a site of the server that is known either; jobs that ran there and have not ended are lost.
 
     \b
     Example:
       isthmus lab down --erase
     """
+    if erase:
+        unregister(data, url, token)
     labs = [lab for lab in (_slurm(data), _kubernetes(data)) if lab.place.exists]
     if not labs:
         say(f"there is no lab in {data}")
@@ -204,9 +214,9 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
       isthmus lab status
     """
     slurm, kubernetes = _slurm(data).status(), _kubernetes(data).status()
-    told = {**_told(slurm), "kubernetes": _told(kubernetes)}
+    reported = {**_reported(slurm), "kubernetes": _reported(kubernetes)}
     if (form := format_of(output)) in (Format.JSON, Format.YAML):
-        write(told, form)
+        write(reported, form)
         return
     for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes)):
         if not found.running:
@@ -218,7 +228,7 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
             sys.stdout.write(f"node     {name}  {state}\n")
 
 
-def _told(found: LabStatus) -> dict[str, Any]:
+def _reported(found: LabStatus) -> dict[str, Any]:
     return {
         "folder": str(found.folder),
         "running": found.running,
@@ -238,6 +248,42 @@ def _register(manifests: list[dict[str, Any]], name: str, url: str | None, token
         return False
     say(f"registered as site {name}")
     return True
+
+
+def unregister(data: Path, url: str | None, token: str | None) -> None:
+    """Remove the sites that are this lab: by its mark, and by the folder that they use."""
+    try:
+        with client_for(url, token) as client:
+            for site in client.list("sites", labels="isthmus.dev/lab=true"):
+                if _is_of(site, data):
+                    _remove(client, str(site["metadata"]["name"]))
+    except (Misconfigured, Unavailable, Forbidden, Unauthenticated) as error:
+        say(f"sites of the lab were not removed from any server: {error.message}")
+
+
+def _remove(client: Client, name: str) -> None:
+    """Remove a site with its jobs, as long as it can still be asked to end them."""
+    for job in client.list("jobs", everywhere=True):
+        status = job.get("status") or {}
+        if status.get("site") == name and status.get("phase") not in TERMINAL:
+            client.cancel(job["metadata"]["name"], namespace=job["metadata"]["namespace"])
+    client.delete("sites", name)
+    deadline = time.monotonic() + _REMOVAL_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            client.get("sites", name)
+        except NotFound:
+            say(f"site {name} is removed")
+            return
+        time.sleep(0.2)
+    say(f"site {name} is being removed; it goes when its jobs have ended and it was let go of")
+
+
+def _is_of(site: dict[str, Any], data: Path) -> bool:
+    """Whether a site uses the files of the lab in a folder."""
+    spec = site["spec"]
+    used = (spec.get("slurm") or {}).get("conf") or (spec.get("kubernetes") or {}).get("kubeconfig")
+    return used is not None and Path(used).is_relative_to(data.absolute())
 
 
 def _slurm(data: Path) -> SlurmLab:

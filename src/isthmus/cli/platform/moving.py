@@ -180,8 +180,8 @@ def _parse(file: str) -> list[Object]:
         else:
             found = [document for document in yaml.load_all(text, Loader=PlainLoader) if document is not None]
     except (ValueError, yaml.YAMLError) as error:
-        told = " ".join(str(error).split())
-        raise Invalid(f"{file} cannot be read ({told}); was it cut short? export again") from None
+        reported = " ".join(str(error).split())
+        raise Invalid(f"{file} cannot be read ({reported}); was it cut short? export again") from None
     if not all(isinstance(item, dict) for item in found):
         raise Invalid(f"{file} holds something that is not an object; is it an export of Isthmus?")
     return found

@@ -139,6 +139,7 @@ def down(data: Data = None) -> None:
       isthmus down
     """
     from isthmus.config.server import default_data_folder
+    from isthmus.engines.local.keeping import stop_keepers
     from isthmus.server.main import running_instance
 
     folder = data or default_data_folder(dict(os.environ))
@@ -152,6 +153,7 @@ def down(data: Data = None) -> None:
         if time.monotonic() > deadline:
             raise Misconfigured(f"process {instance.pid} does not stop; look at {folder}/server.log")
         time.sleep(0.05)
+    stop_keepers(folder / "sites")
     typer.echo("stopped; jobs that run go on and are found again at the next start")
 
 

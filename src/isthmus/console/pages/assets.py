@@ -1,4 +1,4 @@
-"""Files of ours: scripts, styles, pictures. Open to everybody; nothing in them is anybody's."""
+"""Files of ours: scripts, styles, images. Open to everybody; nothing in them is anybody's."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SEPARATE = (
 )
 """The streams that are shown: name in the API, title, and what a screen reader says."""
 PREVIEW_BYTES = 512 * 1024
-_PICTURES = {
+_IMAGES = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
     ".jpeg": "image/jpeg",
@@ -136,7 +136,7 @@ async def again(visit: Visit) -> Response:
 
 
 async def view(visit: Visit) -> Response:
-    """One file that the job left, shown as text or as a picture, never as a page."""
+    """One file that the job left, shown as text or as an image, never as a page."""
     namespace, name = _named(visit)
     path = visit.request.path_params["path"]
     listed = await visit.asker.get(in_tenant(namespace, "jobs", name, "outputs"))
@@ -144,20 +144,20 @@ async def view(visit: Visit) -> Response:
     if file is None:
         raise NotFound(f"job {name} left no file {path[:200]!r} that can be shown")
     content = visit.parts.context.blobs.path(namespace, file["digest"])
-    kind = next((media for end, media in _PICTURES.items() if path.lower().endswith(end)), "")
+    kind = next((media for end, media in _IMAGES.items() if path.lower().endswith(end)), "")
     if kind and visit.query.get("raw"):
         return FileResponse(content, headers=_PICTURE_HEADERS, media_type=kind)
     data = b"" if kind else await asyncio.to_thread(_head, content)
-    return _show_file(visit, file, data, f"download/{quote(path)}", picture=bool(kind))
+    return _show_file(visit, file, data, f"download/{quote(path)}", image=bool(kind))
 
 
 def _show_file(
-    visit: Visit, file: Mapping[str, Any], data: bytes, download: str, *, picture: bool = False, running: bool = False
+    visit: Visit, file: Mapping[str, Any], data: bytes, download: str, *, image: bool = False, running: bool = False
 ) -> Response:
     namespace, name = _named(visit)
     binary = b"\0" in data
     text = "" if binary else data[:PREVIEW_BYTES].decode(errors="replace")
-    values: dict[str, Any] = {"file": file, "picture": picture, "binary": binary, "running": running}
+    values: dict[str, Any] = {"file": file, "image": image, "binary": binary, "running": running}
     cut = len(data) > PREVIEW_BYTES
     return render(visit, "file.html", job=name, namespace=namespace, text=text, cut=cut, download=download, **values)
 

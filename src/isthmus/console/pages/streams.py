@@ -1,4 +1,4 @@
-"""What flows: the stream that tells a page of changes, a job's log, files."""
+"""What flows: the stream that notifies a page of changes, a job's log, files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Live(StreamedAnswer):
 
 
 async def live(visit: Visit) -> Response:
-    """Tells that something of `?on=jobs&on=sites&on=jobs/physics/train-7` changed."""
+    """Reports that something of `?on=jobs&on=sites&on=jobs/physics/train-7` changed."""
     asked = visit.request.query_params.getlist("on")
     if not 0 < len(asked) <= _MOST_TOPICS:
         raise Invalid("name what the page shows, such as ?on=jobs")

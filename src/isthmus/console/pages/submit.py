@@ -96,8 +96,8 @@ async def manifest(visit: Visit) -> Response:
         else:
             problems, rest = at_fields(error.causes)
             rest = rest or ([] if problems else [error.message])
-    told = {"manifest": text if not written else "", "problems": problems, "rest": rest, "lines": found}
-    return JSONResponse(told, 200, HEADERS)
+    reported = {"manifest": text if not written else "", "problems": problems, "rest": rest, "lines": found}
+    return JSONResponse(reported, 200, HEADERS)
 
 
 def _at_lines(text: str, error: IsthmusError) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ async def _tenants(visit: Visit, error: IsthmusError | None = None, **values: An
     found = (await visit.asker.get(f"{GROUP}/tenants"))["items"]
     may_create = visit.may("create", "tenants")
     return render(
-        visit, "tenants.html", 422 if error else 200, tenants=found, may_create=may_create, **_told(error), **values
+        visit, "tenants.html", 422 if error else 200, tenants=found, may_create=may_create, **_reported(error), **values
     )
 
 
@@ -70,7 +70,7 @@ async def _tenant(visit: Visit, name: str, error: IsthmusError | None = None, **
         roles=list(Role),
         may_manage=visit.may("patch", "tenants", "", name) and not system,
         may_suspend=visit.caller.is_platform_admin and not system,
-        **_told(error),
+        **_reported(error),
         **values,
     )
 
@@ -135,7 +135,7 @@ def _moment_after(text: str) -> str:
         raise Invalid(str(error), causes=(Cause("spec.expiresAt", f"{error}, such as 30d"),)) from None
 
 
-def _told(error: IsthmusError | None) -> dict[str, Any]:
+def _reported(error: IsthmusError | None) -> dict[str, Any]:
     if error is None:
         return {"problems": {}, "rest": []}
     problems, rest = at_fields(error.causes, _FIELDS)

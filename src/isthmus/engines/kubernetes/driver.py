@@ -93,9 +93,9 @@ class KubernetesEngine:
 
     async def open(self) -> None:
         """Connect, and find the runs that were started earlier."""
-        told = await self.client.get("/version")
-        if inventories.version_of(told) < inventories.OLDEST:
-            raise Misconfigured(f"this cluster is {told.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
+        reported = await self.client.get("/version")
+        if inventories.version_of(reported) < inventories.OLDEST:
+            raise Misconfigured(f"this cluster is {reported.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
         await self._logs.open()
         await self._staging.open()
         jobs, _ = await self.client.list_all(self._jobs, self._selector)
@@ -133,9 +133,9 @@ class KubernetesEngine:
         power = {c.name: c.spec.power for c in classes if c.spec.power is not None}
         models = {name: Power(model.idle_watts, model.busy_watts) for name, model in power.items()}
         self._sampler.power = self._settler.power = models
-        told = await self.client.get("/version")
+        reported = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
-        return inventories.inventory(told, nodes, self._devices, await self._others())
+        return inventories.inventory(reported, nodes, self._devices, await self._others())
 
     async def _others(self) -> Capacity | None:
         """What pods that are not of this site ask for; None where Isthmus may not see them."""
@@ -197,8 +197,8 @@ class KubernetesEngine:
                     "an administrator must remove or rename it."
                 ) from None
         except (NotFound, Forbidden):
-            told = f"the cluster has no namespace {self._settings.namespace}, or is removing it; create it first"
-            raise SiteUnavailable(told) from None
+            reported = f"the cluster has no namespace {self._settings.namespace}, or is removing it; create it first"
+            raise SiteUnavailable(reported) from None
         except Conflict as error:  # of something that the cluster keeps beside it, a quota for one
             raise SiteUnavailable(f"the cluster could not make it just now: {error.message}") from None
         return made
@@ -216,7 +216,7 @@ class KubernetesEngine:
         self._remember(made)
 
     def _take(self, run_id: str, obj: dict[str, Any]) -> KnownPod:
-        """A pod that the API server told us of just now."""
+        """A pod that the API server reported just now."""
         seen = parsing.pod(obj)
         assert seen is not None
         known = self._known.setdefault(run_id, KnownPod(run_id, self._engine_id(run_id)))
@@ -231,7 +231,7 @@ class KubernetesEngine:
     # Watching
 
     def _on_list(self, found: dict[str, Pod], begun: float) -> None:
-        """All pods at one moment: also tells which are gone."""
+        """All pods at one moment: also says which are gone."""
         for seen in found.values():
             self._on_change("ADDED", seen)
         there = {seen.run_id for seen in found.values() if not seen.inert}
@@ -261,7 +261,7 @@ class KubernetesEngine:
         before, known.pod = known.pod, seen
         if seen.barred and known.final is None:
             known.final = self._settler.barred(known)
-            self._news.tell({known.run_id})
+            self._news.notify({known.run_id})
         if known.final is not None:
             return
         path = f"{self._pods}/{seen.name}"
@@ -279,17 +279,17 @@ class KubernetesEngine:
         else:
             self._watch_start(known, seen)
         if before is None or parsing.going_on(before, "") != parsing.going_on(seen, ""):
-            self._news.tell({known.run_id})
+            self._news.notify({known.run_id})
 
     def _watch_start(self, known: KnownPod, seen: Pod) -> None:
         """A pod whose image cannot be had is given up, at once or after a while."""
-        told, final = parsing.stuck(seen)
-        if not told:
+        reported, final = parsing.stuck(seen)
+        if not reported:
             known.stuck_since = None
             return
         known.stuck_since = known.stuck_since or time.monotonic()
         if final or time.monotonic() - known.stuck_since > self._settings.start_seconds:
-            self._start("settle", known, lambda: self._give_up(known, told))
+            self._start("settle", known, lambda: self._give_up(known, reported))
 
     def _start(self, name: str, known: KnownPod, work: Work) -> None:
         """A task of a run; one of each name at a time. One that fails is tried again while the run is known."""
@@ -313,7 +313,7 @@ class KubernetesEngine:
         await self._settler.until_settled(known, failure)
         await self._staging.drop(known.run_id)
         self._logs.wake(known.run_id)
-        self._news.tell({known.run_id})
+        self._news.notify({known.run_id})
 
     async def _give_up(self, known: KnownPod, failure: str) -> None:
         await self._settle(known, failure)
@@ -375,7 +375,7 @@ class KubernetesEngine:
                 await execute(self.client, path, pods.MAIN, wrapping.terminate(grace))
                 return
             except IsthmusError as error:
-                log.info("a run could not be told to end", extra={"run": run_id, "error": str(error)})
+                log.info("a run could not be asked to end", extra={"run": run_id, "error": str(error)})
         if not known.over:
             await self._delete_pod(run_id, max(1, math.ceil(grace)))
 

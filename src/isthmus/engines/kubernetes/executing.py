@@ -1,7 +1,7 @@
 """Small programs in running containers, over a websocket: bytes in, bytes out, and how it ended.
 
 The protocol (`v4.channel.k8s.io`) puts one byte before each message that says which stream it is of, and cannot close
-the input alone: a program that reads input is told its length beforehand.
+the input alone: a program that reads input is given its length beforehand.
 """
 
 from __future__ import annotations
@@ -84,6 +84,6 @@ async def _receive(socket: ClientConnection, take: Take | None) -> None:
             status = orjson.loads(content)
             if status.get("status") == "Success":
                 return
-            told = errors.decode("utf-8", "replace").strip() or status.get("message", "no reason given")
-            raise EngineRefused(f"a program in the pod failed: {told}")
+            reported = errors.decode("utf-8", "replace").strip() or status.get("message", "no reason given")
+            raise EngineRefused(f"a program in the pod failed: {reported}")
     raise SiteUnavailable("the connection into the pod ended before the program did")

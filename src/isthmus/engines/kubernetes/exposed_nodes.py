@@ -261,8 +261,8 @@ def _conditions(have: Sequence[Mapping[str, Any]], ready: Mapping[str, Any]) -> 
 def _info(version: str) -> dict[str, str]:
     """The version is what `kubectl get nodes` shows; a server wants the other fields to be there."""
     unknown = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion")
-    told = {"kubeletVersion": version.lower().replace(" ", "-"), "operatingSystem": "linux", "architecture": ""}
-    return {**dict.fromkeys(unknown, ""), "kubeProxyVersion": "", **told}
+    reported = {"kubeletVersion": version.lower().replace(" ", "-"), "operatingSystem": "linux", "architecture": ""}
+    return {**dict.fromkeys(unknown, ""), "kubeProxyVersion": "", **reported}
 
 
 def moment(now: datetime) -> str:

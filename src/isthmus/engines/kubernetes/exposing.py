@@ -50,13 +50,13 @@ class KubernetesExposure:
         wanted = plan(exposed, nodes, classes, present, self._now())
         gone = [obj["metadata"]["name"] for obj in wanted.delete]
         await self._each(wanted.delete, self._delete)
-        told = [*wanted.refused, *await self._each(wanted.change, self._change)]
+        reported = [*wanted.refused, *await self._each(wanted.change, self._change)]
         made = await self._each(wanted.create, self._create)
-        told += [answer for answer in made if isinstance(answer, str)]
+        reported += [answer for answer in made if isinstance(answer, str)]
         known = {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in present}
         known |= {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in made if isinstance(obj, dict)}
         self._heartbeats.keep({name: uid for name, uid in known.items() if name not in gone})
-        refused = [*(answer for answer in told if answer), *self._heartbeats.refused.values()]
+        refused = [*(answer for answer in reported if answer), *self._heartbeats.refused.values()]
         return Shown(len(known) - len(gone), tuple(sorted(refused)))
 
     def rest(self) -> None:

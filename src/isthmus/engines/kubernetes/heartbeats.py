@@ -131,7 +131,7 @@ class Heartbeats:
         self._task.start()
 
     def rest(self) -> None:
-        """Renew nothing until told again."""
+        """Renew nothing until asked again."""
         self._resting = True
 
     async def close(self) -> None:

@@ -16,14 +16,14 @@ from .pods import SITE
 OLDEST = (1, 20)
 
 
-def version_of(told: Mapping[str, Any]) -> tuple[int, int]:
+def version_of(reported: Mapping[str, Any]) -> tuple[int, int]:
     """Major and minor number of a server."""
-    digits = ["".join(c for c in str(told.get(name, "0")) if c.isdigit()) or "0" for name in ("major", "minor")]
+    digits = ["".join(c for c in str(reported.get(name, "0")) if c.isdigit()) or "0" for name in ("major", "minor")]
     return int(digits[0]), int(digits[1])
 
 
 def inventory(
-    told: Mapping[str, Any],
+    reported: Mapping[str, Any],
     nodes: Sequence[Mapping[str, Any]],
     devices: Mapping[str, KubernetesDevice],
     others: Capacity | None = None,
@@ -36,7 +36,7 @@ def inventory(
     usable = [node for node in shown if node.state == "Ready"]
     counts = {name: sum(node.devices.get(name, 0) for node in usable) for name in devices}
     return Inventory(
-        version=f"Kubernetes {told.get('gitVersion', '')}",
+        version=f"Kubernetes {reported.get('gitVersion', '')}",
         capacity=Capacity(
             cpus=sum(node.cpus for node in usable),
             memory_bytes=sum(node.memory_bytes for node in usable),

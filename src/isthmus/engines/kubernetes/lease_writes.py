@@ -55,6 +55,6 @@ def _content(status: int, body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        if status >= 300:  # a proxy's page, say: the status tells enough
+        if status >= 300:  # a proxy's page, say: the status says enough
             return None
         raise SiteUnavailable("the API server does not answer heartbeats: its answer is not JSON") from None

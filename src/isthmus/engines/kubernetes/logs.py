@@ -30,7 +30,7 @@ FOLLOW_AFTER = 2.0
 """Seconds after which a log is followed though nobody reads it. Most short runs end before, and are copied once."""
 _SILENCE = 600.0
 _AFTER_END = 2.0
-"""Seconds until a log that ended is looked at again. By then the watch has told that the container ended, too."""
+"""Seconds until a log that ended is looked at again. By then the watch has reported that the container ended, too."""
 # What a node answers, as if it were the log, when it no longer has the container.
 _NO_LOG = re.compile(rb"(unable to retrieve container logs for|failed to try resolving symlinks in path) [^\n]*\n?")
 # What it may add to the end of a log, when the container goes while it is read.
@@ -157,7 +157,7 @@ class LogCopies:
                 if new:
                     await asyncio.to_thread(file.write, new)
                     file.flush()
-                    self._tell(key)
+                    self._notify(key)
         return position < known
 
     async def _search(self, key: Key, pod: str, container: str, tail: bytes) -> None:
@@ -170,9 +170,9 @@ class LogCopies:
         place = whole.rfind(tail)
         rest = bytes(whole[place + len(tail) :]) if place >= 0 else (LOST + bytes(whole) if whole else b"")
         await asyncio.to_thread(_append, self._path(*key), rest)
-        self._tell(key)
+        self._notify(key)
 
-    def _tell(self, key: Key) -> None:
+    def _notify(self, key: Key) -> None:
         if event := self._grown.pop(key, None):
             event.set()
 

@@ -118,14 +118,14 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
 def _container(entry: Mapping[str, Any]) -> Container:
     state = entry.get("state") or {}
     name = next(iter(state), "waiting")
-    told = state.get(name) or {}
+    reported = state.get(name) or {}
     return Container(
         state=name,
-        reason=told.get("reason") or "",
-        message=told.get("message") or "",
-        exit_code=told.get("exitCode"),
-        started_at=_time(told.get("startedAt")),
-        finished_at=_time(told.get("finishedAt")),
+        reason=reported.get("reason") or "",
+        message=reported.get("message") or "",
+        exit_code=reported.get("exitCode"),
+        started_at=_time(reported.get("startedAt")),
+        finished_at=_time(reported.get("finishedAt")),
     )
 
 
@@ -141,8 +141,8 @@ def stuck(seen: Pod) -> tuple[str, bool]:
             continue
         for table, final in ((HOPELESS, True), (PULLING, False)):
             if container.reason in table:
-                told = " ".join(container.message.split())
-                return f"{table[container.reason]}: {told or container.reason}", final
+                reported = " ".join(container.message.split())
+                return f"{table[container.reason]}: {reported or container.reason}", final
     return "", False
 
 
@@ -165,10 +165,10 @@ def report(text: str) -> dict[str, str]:
 
 def ended(seen: Pod, engine_id: str, *, cancelled: bool) -> Observation:
     """How a run ended whose pod is over, or was taken away."""
-    main, told = seen.main, report(seen.main.message)
+    main, reported = seen.main, report(seen.main.message)
     code = main.exit_code if main.state == "terminated" else None
-    usage = _usage(main, told)
-    reason, message = _why(seen, told, code, cancelled)
+    usage = _usage(main, reported)
+    reason, message = _why(seen, reported, code, cancelled)
     name = _signal(code) if reason not in (EndReason.START_FAILED,) else None
     if main.state == "terminated" and main.reason == "StartError":
         code = 127
@@ -185,15 +185,15 @@ def ended(seen: Pod, engine_id: str, *, cancelled: bool) -> Observation:
     )
 
 
-def _why(seen: Pod, told: Mapping[str, str], code: int | None, cancelled: bool) -> tuple[EndReason, str]:
+def _why(seen: Pod, reported: Mapping[str, str], code: int | None, cancelled: bool) -> tuple[EndReason, str]:
     main = seen.main
     if cancelled:
         return EndReason.CANCELLED, "" if main.started_at else "cancelled before it began"
-    if "late" in told:
+    if "late" in reported:
         return EndReason.TIME_LIMIT, ""
-    if "missing" in told:
-        return EndReason.START_FAILED, f"{_shown(told['missing'])} was not found in the image, or is not executable"
-    if (main.reason == "OOMKilled" or told.get("oom", "0") != "0") and code != 0:
+    if "missing" in reported:
+        return EndReason.START_FAILED, f"{_shown(reported['missing'])} was not found in the image, or is not executable"
+    if (main.reason == "OOMKilled" or reported.get("oom", "0") != "0") and code != 0:
         return EndReason.OUT_OF_MEMORY, ""
     if seen.reason == "Evicted" and "exceed" in seen.message and "limit" in seen.message:
         return EndReason.DISK_LIMIT, f"the cluster ended it: {seen.message}"
@@ -209,27 +209,27 @@ def _why(seen: Pod, told: Mapping[str, str], code: int | None, cancelled: bool) 
         return EndReason.NODE_LOST, "its pod was deleted at the cluster, and not by Isthmus"
     if main.state != "terminated" or main.reason == "ContainerStatusUnknown":
         return EndReason.NODE_LOST, seen.message or "the cluster does not know how its pod ended"
-    if "code" not in told and code == 137:
+    if "code" not in reported and code == 137:
         return EndReason.SUPERVISOR_LOST, "its container was killed at the node; who did it is not known"
     return EndReason.COMPLETED, ""
 
 
-def _usage(main: Container, told: Mapping[str, str]) -> RunUsage | None:
+def _usage(main: Container, reported: Mapping[str, str]) -> RunUsage | None:
     if main.state != "terminated":
         return None
     elapsed = None
     if main.started_at and main.finished_at:
         elapsed = (main.finished_at - main.started_at).total_seconds()
-    if (start := _number(told, "start")) is not None and (end := _number(told, "end")) is not None:
+    if (start := _number(reported, "start")) is not None and (end := _number(reported, "end")) is not None:
         elapsed = max(0.0, end - start)
-    cpu = _number(told, "nanoseconds", 1e-9)
-    cpu = _number(told, "microseconds", 1e-6) if cpu is None else cpu
-    peak = _number(told, "peak")
+    cpu = _number(reported, "nanoseconds", 1e-9)
+    cpu = _number(reported, "microseconds", 1e-6) if cpu is None else cpu
+    peak = _number(reported, "peak")
     return RunUsage(elapsed, cpu, None if peak is None else int(peak))
 
 
-def _number(told: Mapping[str, str], name: str, unit: float = 1.0) -> float | None:
-    found = decimal(told.get(name, ""))
+def _number(reported: Mapping[str, str], name: str, unit: float = 1.0) -> float | None:
+    found = decimal(reported.get(name, ""))
     return None if found is None else found * unit
 
 
@@ -238,7 +238,7 @@ def _shown(text: str) -> str:
 
 
 def _signal(code: int | None) -> str | None:
-    """A shell tells a signal by a code above 128."""
+    """A shell reports a signal by a code above 128."""
     if code is None or code <= 128:
         return None
     try:

@@ -25,7 +25,7 @@ LONGEST_PAUSE = 30.0
 
 
 class PodWatcher:
-    """Keeps the picture of all pods of a site fresh."""
+    """Keeps the snapshot of all pods of a site fresh."""
 
     def __init__(
         self,

@@ -97,10 +97,10 @@ def _wishes(run: Run, settings: KubernetesSettings, devices: Mapping[str, Kubern
 def _main(
     run: Run, image: str, settings: KubernetesSettings, devices: Mapping[str, KubernetesDevice]
 ) -> dict[str, Any]:
-    env = wrapping.environment(run, run.devices)
+    env = wrapping.environment(run, run.devices, name_of(run.id))
     words = ["separate" if run.separate_streams else "merged"]
     words += [f"{run.time_limit:g}" if run.time_limit is not None else "", run.script or ""]
-    words += [run.stdin or "/dev/null", *wrapping.words(run)]
+    words += [run.stdin or "/dev/null", run.working_dir or ".", *wrapping.words(run)]
     if any(len(word.encode()) > LONGEST for word in (*words, *env.values())):
         raise EngineRefused(f"A script, a word or a variable is longer than {LONGEST} bytes; send it along as a file.")
     amounts: dict[str, Any] = {"cpu": f"{run.milli_cpus}m"}

@@ -12,22 +12,22 @@ from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 
 def dump(final: Observation) -> str:
     """The annotation's text."""
-    told = {name: value for name, value in asdict(final).items() if value not in (None, "", {})}
+    reported = {name: value for name, value in asdict(final).items() if value not in (None, "", {})}
     for name in ("started_at", "ended_at"):
-        if name in told:
-            told[name] = told[name].isoformat()
-    return json.dumps(told, sort_keys=True)
+        if name in reported:
+            reported[name] = reported[name].isoformat()
+    return json.dumps(reported, sort_keys=True)
 
 
 def load(text: str) -> Observation:
     """What was written."""
-    told: dict[str, Any] = json.loads(text)
+    reported: dict[str, Any] = json.loads(text)
     for name in ("started_at", "ended_at"):
-        if name in told:
-            told[name] = parse_timestamp(told[name])
-    told["state"] = RunState(told["state"])
-    if "reason" in told:
-        told["reason"] = EndReason(told["reason"])
-    if "usage" in told:
-        told["usage"] = RunUsage(**told["usage"])
-    return Observation(**told)
+        if name in reported:
+            reported[name] = parse_timestamp(reported[name])
+    reported["state"] = RunState(reported["state"])
+    if "reason" in reported:
+        reported["reason"] = EndReason(reported["reason"])
+    if "usage" in reported:
+        reported["usage"] = RunUsage(**reported["usage"])
+    return Observation(**reported)

@@ -1,7 +1,7 @@
 """What running pods use, written down while they run.
 
 One call feeds many runs. Where the cluster has the metrics API, it lists all pods of the site; else each node that runs
-something of ours is asked for its own statistics, through the API server. The second tells the cpu time since the
+something of ours is asked for its own statistics, through the API server. The second reports the cpu time since the
 start, the first only how much is used now, which is added up here.
 
 Both need rights that a site does not need otherwise. What our account may not ask is not asked again for a while, and
@@ -90,7 +90,7 @@ class Sampler:
         await asyncio.to_thread(self._path(run_id).unlink, missing_ok=True)
 
     def completed(self, run_id: str, usage: RunUsage | None, elapsed: float | None) -> RunUsage | None:
-        """What a run used, with what only its samples tell: one that was killed or evicted left no report."""
+        """What a run used, with what only its samples say: one that was killed or evicted left no report."""
         known = self._known.get(run_id)
         if known is None:
             return usage
@@ -130,20 +130,22 @@ class Sampler:
             path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{self._settings.namespace}/pods"
             selector = f"{pods.SITE}={self._settings.site}"
             return from_metrics(await self._client.get(path, "", {"labelSelector": selector}))
-        told = await asyncio.gather(*(self._ask_node(node) for node in {seen.node for seen in running if seen.node}))
-        return [entry for found in told for entry in found]
+        reported = await asyncio.gather(
+            *(self._ask_node(node) for node in {seen.node for seen in running if seen.node})
+        )
+        return [entry for found in reported for entry in found]
 
     async def _ask_node(self, node: str) -> list[tuple[str, ContainerUsage]]:
         """One node that does not answer costs only its own samples."""
         path = f"/api/v1/nodes/{node}/proxy/stats/summary"
         try:
-            told = await self._client.get(path, "", {"only_cpu_and_memory": "true"})
+            reported = await self._client.get(path, "", {"only_cpu_and_memory": "true"})
         except IsthmusError as error:
             if is_denied(error):
                 raise
-            log.info("a node does not tell what its pods use", extra={"node": node, "error": str(error)})
+            log.info("a node does not report what its pods use", extra={"node": node, "error": str(error)})
             return []
-        return from_node(told, self._settings.namespace)
+        return from_node(reported, self._settings.namespace)
 
     async def _take(self, run: Pod, seen: ContainerUsage) -> None:
         known, at = self._known.get(run.run_id), seen.at.timestamp()
@@ -170,10 +172,10 @@ def _cpu_seconds(seen: ContainerUsage, known: Sampled | None, started: float) ->
     return before + seen.cpus * max(0.0, seen.at.timestamp() - since)
 
 
-def from_node(told: Mapping[str, Any], namespace: str) -> list[tuple[str, ContainerUsage]]:
-    """Pods by their names, as a kubelet tells of them."""
+def from_node(reported: Mapping[str, Any], namespace: str) -> list[tuple[str, ContainerUsage]]:
+    """Pods by their names, as a kubelet reports them."""
     found = []
-    for entry in told.get("pods") or ():
+    for entry in reported.get("pods") or ():
         main = next((c for c in entry.get("containers") or () if c.get("name") == pods.MAIN), None)
         if main is None or entry["podRef"].get("namespace") != namespace:
             continue
@@ -187,10 +189,10 @@ def from_node(told: Mapping[str, Any], namespace: str) -> list[tuple[str, Contai
     return found
 
 
-def from_metrics(told: Mapping[str, Any]) -> list[tuple[str, ContainerUsage]]:
-    """Pods by their names, as the metrics API tells of them."""
+def from_metrics(reported: Mapping[str, Any]) -> list[tuple[str, ContainerUsage]]:
+    """Pods by their names, as the metrics API reports them."""
     found = []
-    for item in told.get("items") or ():
+    for item in reported.get("items") or ():
         main = next((c for c in item.get("containers") or () if c.get("name") == pods.MAIN), None)
         if main is not None:
             usage = main.get("usage") or {}

@@ -16,7 +16,7 @@ class KubernetesSettings:
     folder: Path
     """On this machine: copies of logs, and files on their way in."""
     site: str
-    """What tells the pods of this site from those of others in the same namespace."""
+    """What distinguishes the pods of this site from those of others in the same namespace."""
     kubeconfig: Path | None = None
     """Default none: the service account of the pod that the control plane itself runs in."""
     server: str | None = None

@@ -1,6 +1,6 @@
 """How a run ended: its log is copied to the end, what happened is put into words and written down, in this order.
 
-Only then is the end told to anybody: whoever hears of it finds the whole log, and a control plane that is killed on
+Only then is the end reported to anybody: whoever hears of it finds the whole log, and a control plane that is killed on
 the way does the same again.
 """
 
@@ -74,8 +74,8 @@ class PodSettler:
             complete = await self._copy_logs(known, seen)
         final = self._final(known, failure)
         if not complete and final.reason is not EndReason.CANCELLED:
-            told = f"{final.message}; " if final.message else ""
-            final = replace(final, message=f"{told}the end of its log was lost with the pod")
+            reported = f"{final.message}; " if final.message else ""
+            final = replace(final, message=f"{reported}the end of its log was lost with the pod")
         reach("settle:copied")
         if known.has_job:
             await self._write(known, final)
@@ -85,15 +85,15 @@ class PodSettler:
     @staticmethod
     def barred(known: KnownPod) -> Observation:
         """The end of a run that was cancelled before it came."""
-        told = "cancelled before it began"
-        return Observation(RunState.ENDED, known.engine_id, reason=EndReason.CANCELLED, message=told)
+        reported = "cancelled before it began"
+        return Observation(RunState.ENDED, known.engine_id, reason=EndReason.CANCELLED, message=reported)
 
     async def _copy_logs(self, known: KnownPod, seen: Pod) -> bool:
         path = f"{self._pods}/{seen.name}"
         complete = await self._logs.finish(known.run_id, Stream.STDOUT, path, pods.MAIN)
         if pods.ERRORS in seen.names:
             if "code" not in parsing.report(seen.main.message):
-                await self._release(path, pods.ERRORS)  # the wrapper was killed: nobody told the helper
+                await self._release(path, pods.ERRORS)  # the wrapper was killed: nobody asked the helper
             await self._errors_ended(known)
             complete &= await self._logs.finish(known.run_id, Stream.STDERR, path, pods.ERRORS)
         return complete
@@ -113,7 +113,7 @@ class PodSettler:
         try:
             await execute(self._client, path, container, wrapping.release())
         except IsthmusError as error:
-            log.info("a helper could not be told to end", extra={"pod": path, "error": str(error)})
+            log.info("a helper could not be asked to end", extra={"pod": path, "error": str(error)})
 
     def _final(self, known: KnownPod, failure: str) -> Observation:
         seen, now = known.pod, utcnow()

@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from isthmus.engines import batch_scripts
 from isthmus.engines.base import Run
 
 WORK = "/work"
 CONTROL = "/isthmus"
 GRACE_SECONDS = 10
 
-# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; $4: the file that it reads; the
-# rest is the program.
+# $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; $4: the file that it reads; $5: the
+# folder to start in; the rest is the program.
 MAIN = f"""\
 exec 2>/dev/null
-errors=$1 limit=$2 text=$3 input=$4
-shift 4
+errors=$1 limit=$2 text=$3 input=$4 folder=$5
+shift 5
 [ -n "$text" ] && printf '%s' "$text" >{CONTROL}/script
 cd {WORK} || exit 127
 child= grace= up= rest=
@@ -36,15 +37,15 @@ end() {{
 }}
 trap end TERM
 for name in INT HUP QUIT USR1 USR2; do trap "kill -s $name \\$child 2>/dev/null" $name; done
-say() {{
-  if [ "$errors" = separate ]; then echo "isthmus: $1" >>{CONTROL}/stderr; else echo "isthmus: $1"; fi
-}}
-if ! command -v -- "$1" >/dev/null 2>&1; then
-  missing=$1
-  say "$1: not found, or not executable"
-  code=127
-elif [ ! -r "$input" ]; then
-  say "$input, which is to be its standard input, is not among its files"
+why=
+case $input in /*) ;; *) input={WORK}/$input ;; esac
+if ! cd "$folder"; then why="the job's folder has no folder $folder to start in"
+elif ! command -v -- "$1" >/dev/null 2>&1; then missing=$1 why="$1: not found, or not executable"
+elif [ ! -r "$input" ]; then why="${{input#{WORK}/}}, which is to be its standard input, is not among its files"
+fi
+if [ -n "$why" ]; then
+  if [ "$errors" = separate ]; then echo "isthmus: $why" >>{CONTROL}/stderr
+  else echo "isthmus: $why"; fi
   code=127
 else
   if [ "$errors" = separate ]; then "$@" <"$input" 2>>{CONTROL}/stderr &
@@ -164,7 +165,7 @@ def words(run: Run) -> list[str]:
     return ["/bin/sh", script, *run.args]
 
 
-def environment(run: Run, devices: Mapping[str, int]) -> dict[str, str]:
+def environment(run: Run, devices: Mapping[str, int], node: str = "") -> dict[str, str]:
     """What the program finds beside what its image sets."""
     cpus = run.milli_cpus / 1000 / max(1, run.tasks)
     ours = {"HOME": WORK, "TMPDIR": "/tmp", "OMP_NUM_THREADS": str(max(1, math.ceil(cpus)))}  # noqa: S108
@@ -176,7 +177,8 @@ def environment(run: Run, devices: Mapping[str, int]) -> dict[str, str]:
         "ISTHMUS_TASKS": str(run.tasks),
     }
     platform |= {f"ISTHMUS_DEVICES_{_variable(name)}": str(count) for name, count in devices.items()}
-    return {**ours, **run.env, **platform}
+    batch = batch_scripts.variables(run, folder=WORK, user="", node=node)
+    return {**ours, **batch, **run.env, **platform}
 
 
 def _variable(name: str) -> str:

@@ -276,10 +276,17 @@ def oom_kills(group: Group) -> int:
     return 0
 
 
-def peak_memory(group: Group) -> int | None:
-    """The most bytes that were in use at once; None if the kernel does not say."""
+def peak_memory(group: Group, seen: int = 0) -> int | None:
+    """The most bytes that were in use at once, of which at least so many were seen; None if the kernel does not say.
+
+    The kernel's own peak counts files that it keeps at hand, which cost the job nothing. What of them is still there
+    when its processes are gone is taken off; what was seen in use stands.
+    """
     lines = _lines(group.peak)
-    return int(lines[0][0]) if lines else None
+    if not lines:
+        return None
+    kept = _statistic(group, "file", "total_cache")
+    return min(int(lines[0][0]), max(seen, int(lines[0][0]) - kept))
 
 
 def working_set(group: Group) -> int | None:
@@ -287,11 +294,16 @@ def working_set(group: Group) -> int | None:
     if not group.peak:
         return None
     folder = Path(group.peak).parent
-    for name, idle in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
+    for name in ("memory.current", "memory.usage_in_bytes"):
         if lines := _lines(str(folder / name)):
-            kept = next((int(line[1]) for line in _lines(str(folder / "memory.stat")) if line[0] == idle), 0)
-            return max(0, int(lines[0][0]) - kept)
+            return max(0, int(lines[0][0]) - _statistic(group, "inactive_file", "total_inactive_file"))
     return None
+
+
+def _statistic(group: Group, name: str, old_name: str) -> int:
+    """A number of memory.stat, by its name in cgroup 2, or in cgroup 1 that of the group with all below it."""
+    found = {line[0]: int(line[1]) for line in _lines(str(Path(group.peak).parent / "memory.stat"))}
+    return found.get(old_name, found.get(name, 0))
 
 
 def cpu_seconds(group: Group) -> float | None:

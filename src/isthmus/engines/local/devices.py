@@ -95,7 +95,7 @@ def check_devices(wanted: Mapping[str, int], kinds: Mapping[str, DeviceKind]) ->
 def allocate(
     folder: Path, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, DeviceKind], holds: Callable[[str], bool]
 ) -> Grant:
-    """Choose free units and mark them. The caller holds the lock; `holds` tells whether a run still has its units."""
+    """Choose free units and mark them. The caller holds the lock; `holds` says whether a run still has its units."""
     units: dict[str, tuple[str, ...]] = {}
     paths: list[str] = []
     env: dict[str, str] = {}

@@ -20,6 +20,7 @@ from dataclasses import replace
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
 from isthmus._kit.tasks import SupervisedTasks
+from isthmus.engines import batch_scripts
 from isthmus.engines.base import (
     Capabilities,
     EndReason,
@@ -36,7 +37,12 @@ from isthmus.engines.base import (
 )
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.meters import metering
+from isthmus.engines.sent_images import check_reference, contents, without_image
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
+from isthmus.images.cache import CacheSettings, ImageCache, UnpackedImage
+from isthmus.images.manifests import architecture_of
+from isthmus.images.registries import RegistryClient
+from isthmus.images.resolving import ImageFinder
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
@@ -61,8 +67,6 @@ _NEVER = (errno.ENAMETOOLONG, errno.EILSEQ)
 class LocalEngine:
     """Runs jobs as processes of this machine."""
 
-    capabilities = Capabilities(samples=True)
-
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
         self._layout = Layout(settings.root.absolute())
@@ -80,10 +84,29 @@ class LocalEngine:
             programs=settings.programs,
             network=settings.network,
         )
+        self._cache = ImageCache(
+            CacheSettings(self._layout.root / "images", max_bytes=settings.max_image_bytes), self._images_in_use
+        )
+        self._registries: RegistryClient | None = None
         self.tasks = SupervisedTasks(failed=count_task_failure)
         self._reader = LocalReader(self._layout, self.tasks)
         self._follower = RunFollower(self._layout, self._reader.wake)
         self._keeper: Keeper | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do by itself: images need the sandbox."""
+        able = self._no_images() is None
+        return Capabilities(samples=True, log_files=True, images=able, image_files=able)
+
+    def _no_images(self) -> str | None:
+        """Why no images are run here; None if they are."""
+        if self._settings.isolation == "None":
+            return "they need the sandbox, which the site's settings switch off"
+        sandbox, why = self._sandboxes.known
+        if sandbox is None:
+            return f"they need the sandbox, but {why}"
+        return None if sandbox.images else "chroot of GNU coreutils is not installed"
 
     async def open(self) -> None:
         """Find out what the machine can do, have a keeper ready, find runs that were started earlier."""
@@ -137,6 +160,9 @@ class LocalEngine:
         await self.tasks.close()
         self._follower.close()
         await self._reader.close()
+        self._cache.close()
+        if self._registries is not None:
+            await self._registries.close()
 
     async def stop_keeper(self) -> None:
         """Have the keeper leave, when the platform itself is taken down. Runs go on."""
@@ -171,12 +197,14 @@ class LocalEngine:
         )
 
     def _features(self, sandbox: Sandbox | None) -> dict[str, str]:
+        why = self._no_images()
         accounts = "each tenant's own" if self._superuser else "one for all (not started as root)"
         return {
             "isolation": "bubblewrap" if sandbox else self._no_isolation(),
             "system-calls": "filtered (seccomp)" if sandbox and sandbox.filtered else "not filtered",
             "network": _network(sandbox),
             "accounts": accounts,
+            "images": f"bubblewrap {sandbox.version}" if sandbox and not why else f"none: {why}",
             "memory-limit": self._cgroups.describe("memory") or "rlimit, for each process",
             "cpu-limit": self._cgroups.describe("cpu") or "none",
             "process-limit": self._cgroups.describe("pids") or "none",
@@ -196,7 +224,9 @@ class LocalEngine:
         if not valid_run_id(run.id):
             raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
         if run.image is not None:
-            raise EngineRefused("The local engine runs no container images. Remove image, or choose another site.")
+            check_reference(run.image)
+            if why := self._no_images():
+                raise EngineRefused(f"This site runs no container images: {why}. Choose another site, or remove image.")
         if run.nodes > 1:
             raise EngineRefused(f"The job asks for {run.nodes} nodes; the local engine is a single machine.")
         if not run.command and run.script is None:
@@ -223,7 +253,12 @@ class LocalEngine:
         self.check(run)
         if not self._layout.run(run.id).path.exists():
             reach("submit:begin")
-            await asyncio.to_thread(self._prepare, run, files)
+            if run.image is None:
+                await asyncio.to_thread(self._prepare, run, files)
+            else:
+                # Until the run's folder is there, which says that it uses the image, the block does.
+                async with self._finder().use(run.image, contents(files)) as image:
+                    await asyncio.to_thread(self._prepare, run, without_image(run.image, files), image)
         answer = await self._keeper.start_run(run.id)
         reach("submit:asked")
         seen = await self.observe(run.id)
@@ -233,9 +268,19 @@ class LocalEngine:
         self._follower.follow(run.id)
         return seen
 
-    def _prepare(self, run: Run, files: FileSource | None) -> None:
+    def _finder(self) -> ImageFinder:
+        if self._registries is None:  # it reads all authorities that the system trusts: not before it is needed
+            self._registries = RegistryClient()
+        return ImageFinder(self._cache, self._registries, architecture_of(platform.machine()))
+
+    def _images_in_use(self) -> set[str]:
+        folders = (self._layout.run(run_id) for run_id in self._layout.run_ids())
+        specs = (read_record(folder.spec) or {} for folder in folders if self._holds_units(folder))
+        return {image for spec in specs if isinstance(image := spec.get("image"), str)}
+
+    def _prepare(self, run: Run, files: FileSource | None, image: UnpackedImage | None = None) -> None:
         try:
-            self._stage(run, files)
+            self._stage(run, files, image)
         except Misconfigured as error:  # the sandbox is gone since the site was looked at; it may come back
             raise SiteUnavailable(error.message) from error
         except OSError as error:
@@ -245,10 +290,12 @@ class LocalEngine:
                 ) from error
             raise SiteUnavailable(f"The folder of run {run.id} could not be prepared: {error}.") from error
 
-    def _stage(self, run: Run, files: FileSource | None) -> None:
+    def _stage(self, run: Run, files: FileSource | None, image: UnpackedImage | None) -> None:
         identity = resolve(run.account, superuser=self._superuser)
         sandbox = self._current_sandbox()
         self._check_isolation(run, sandbox, self._sandboxes.known[1])
+        if image is not None and (why := self._no_images()):
+            raise SiteUnavailable(f"This site runs no container images now: {why}. It is tried again later.")
         open_path = self._superuser and sandbox is None
         staging = StagedFolder(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
         folder = self._layout.run(run.id)
@@ -261,7 +308,17 @@ class LocalEngine:
                 grant = self._grant(run)
                 identity = replace(identity, groups=grant.groups)
                 home, tmp = launching.homes(folder, sandbox)
-                env = launching.environment(run, identity, grant, path=self._settings.path, home=home, tmp=tmp)
+                node = socket.gethostname()
+                env = launching.environment(
+                    run,
+                    identity,
+                    grant,
+                    path=self._settings.path,
+                    home=home,
+                    tmp=tmp,
+                    node=node,
+                    image=image.env if image else None,
+                )
                 memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
@@ -285,8 +342,14 @@ class LocalEngine:
                     superuser=self._superuser,
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
+                    image=image,
                 )
-                staging.finish(Contents(spec, launching.launcher(env, run.stdin), run.script))
+                logs = {
+                    stream: batch_scripts.file_name(pattern, run, user=identity.name, node=node)
+                    for stream, pattern in run.log_files.items()
+                }
+                launcher = launching.launcher(env, run.working_dir, run.stdin, image=image is not None)
+                staging.finish(Contents(spec, launcher, run.script, logs, run.working_dir, run.append_logs))
 
     def _grant(self, run: Run) -> Grant:
         def holds(other: str) -> bool:

@@ -9,6 +9,10 @@ itself is run by root, so that it works where users may make no namespaces of th
 folders are closed to them; `setpriv` then becomes the tenant before anything of the tenant is read: neither ever sees
 the job's environment.
 
+A job that names an **image** sees its folders in place of the system's (`image_view`). As root, nothing of an image may
+run before its job has become the tenant, not even a library: so bubblewrap shows the machine's own programs as always,
+with the image at `/image`, and `chroot` of coreutils goes there and becomes the tenant in one.
+
 Without a sandbox, accounts and folder modes keep tenants apart (as root), or nothing does (otherwise): then only the
 administrator's own tenant runs jobs, unless the site's settings say otherwise. `SandboxProbe` looks before every job
 whether the programs are still those that were tried out, which takes a few microseconds.
@@ -32,18 +36,21 @@ from isthmus.engines.base import Account
 from isthmus.errors import EngineRefused
 
 from . import keeper, networking, seccomp
+from .image_view import image_view
 from .layout import RunFolder
 from .settings import Network
 from .supervising import FILTER_FD, OPTIONS_FD, in_memory
 
 JOB_HOME = "/job"
 LAUNCH_HOME = "/run/isthmus"
+IMAGE_ROOT = "/image"
+"""Where the image lies in the sandbox, as root."""
 _SYSTEM = ("/usr", "/etc", "/opt", "/sys")
 _MAYBE_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _NOBODY = 65534
 PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 """Where bubblewrap, setpriv and slirp4netns are looked for."""
-_NAMES = ("bwrap", "setpriv", networking.PROGRAM)
+_NAMES = ("bwrap", "setpriv", "chroot", networking.PROGRAM)
 _RESOLV_CONF = Path("/etc/resolv.conf")
 HOST, NONE = "host", "none"
 # What lets users make namespaces, where bubblewrap is not run by root.
@@ -114,15 +121,45 @@ class Sandbox:
     """Why jobs share the machine's network where they should not."""
     resolver: tuple[Path, Path] | None = None
     """A resolv.conf for jobs with a network of their own, and the file that it takes the place of."""
+    chroot: str | None = None
+    """As root: what goes into an image and becomes the tenant."""
+    version: str = ""
+    """Of bubblewrap."""
 
     @property
     def router(self) -> str | None:
         """What the supervisor starts so that the job has a network of its own."""
         return self.network if self.network not in (HOST, NONE) else None
 
-    def options(self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD) -> list[str]:
-        """What bubblewrap is told, by a descriptor: the job could read it from bubblewrap's command line."""
-        options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent", *self._system()]
+    @property
+    def images(self) -> bool:
+        """Whether jobs can run in images."""
+        return self.setpriv is None or self.chroot is not None
+
+    def options(
+        self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD, *, image: Path | None = None
+    ) -> list[str]:
+        """What bubblewrap is given, by a descriptor: the job could read it from bubblewrap's command line."""
+        options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent"]
+        if image is None or self.setpriv is not None:
+            options += self._machine(folder, devices)
+        if image is not None:
+            at = IMAGE_ROOT if self.setpriv is not None else ""
+            options += image_view(image, at, folder, devices, self.visible, self.hidden)
+            if self.resolver is not None:
+                options += ["--ro-bind", str(self.resolver[0]), f"{at}/etc/resolv.conf"]
+        if self.network == NONE:
+            options.append("--unshare-net")
+        if self.filtered:
+            options += ["--seccomp", str(filter_fd)]
+        if self.setpriv is not None:
+            options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+            options += ["--cap-add", "CAP_SYS_CHROOT"] if image is not None else []
+        return options
+
+    def _machine(self, folder: RunFolder, devices: Sequence[str]) -> list[str]:
+        """The machine's own programs and settings, and what is the job's."""
+        options = self._system()
         options += ["--bind", str(folder.work), JOB_HOME, "--bind", str(folder.tmp), "/tmp"]  # noqa: S108
         options += ["--ro-bind", str(folder.launch), LAUNCH_HOME, "--chdir", JOB_HOME]
         for place in self.visible:
@@ -134,21 +171,21 @@ class Sandbox:
             options += ["--tmpfs", str(place)]
         for device in devices:
             options += ["--dev-bind", device, device]
-        if self.network == NONE:
-            options.append("--unshare-net")
         if self.resolver is not None:
             options += ["--ro-bind", *map(str, self.resolver)]
-        if self.filtered:
-            options += ["--seccomp", str(filter_fd)]
-        if self.setpriv is not None:
-            options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         return options
 
-    def command(self, identity: AccountIdentity) -> list[str]:
+    def command(self, identity: AccountIdentity, *, image: bool = False) -> list[str]:
         """What to put before a command so that it runs in the sandbox."""
         bwrap = [self.bwrap, "--args", str(OPTIONS_FD), "--"]
         if self.setpriv is None:
             return bwrap
+        if image:
+            assert self.chroot is not None
+            # With + before them numbers are not looked up as names, for which libraries of the image would be loaded.
+            who = [f"--userspec=+{identity.uid}:+{identity.gid}"]
+            who.append(f"--groups={','.join(f'+{number}' for number in identity.groups)}")
+            return [*bwrap, self.setpriv, "--inh-caps=-all", "--", self.chroot, *who, IMAGE_ROOT]
         groups = ["--groups", ",".join(map(str, identity.groups))] if identity.groups else ["--clear-groups"]
         who = ["--reuid", str(identity.uid), "--regid", str(identity.gid), *groups, "--inh-caps=-all"]
         return [*bwrap, self.setpriv, *who, "--"]
@@ -238,12 +275,34 @@ def _find_without_network(
     if setpriv is not None:
         setpriv = os.path.realpath(setpriv)  # it is run inside, where a link may lead to nowhere
     filtered = bool(seccomp.program())
-    sandbox = Sandbox(bwrap, setpriv, _hidden(root, visible), tuple(visible), filtered)
+    sandbox = Sandbox(
+        bwrap,
+        setpriv,
+        _hidden(root, visible),
+        tuple(visible),
+        filtered,
+        chroot=_coreutils_chroot(programs) if superuser else None,
+        version=_said_by(bwrap, "--version").removeprefix("bubblewrap "),
+    )
     why = _try_out(sandbox, root)
     if why and sandbox.filtered:  # a kernel that knows no filters
         sandbox = replace(sandbox, filtered=False)
         why = _try_out(sandbox, root)
     return (None, f"bubblewrap does not work here: {why}") if why else (sandbox, "")
+
+
+def _coreutils_chroot(programs: str) -> str | None:
+    """That of coreutils: others do not become a user, or look one up."""
+    found = shutil.which("chroot", path=f"{programs}:/usr/sbin:/sbin")
+    return os.path.realpath(found) if found and "GNU coreutils" in _said_by(found, "--version") else None
+
+
+def _said_by(program: str, *words: str) -> str:
+    """The first line that a program prints; empty if it does not."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([program, *words], env={}, cwd="/", capture_output=True, timeout=20, check=False)
+        return done.stdout.decode(errors="replace").partition("\n")[0].strip()
+    return ""
 
 
 def _try_out(sandbox: Sandbox, root: Path) -> str:

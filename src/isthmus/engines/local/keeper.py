@@ -56,7 +56,7 @@ def main(root: str, name: str) -> None:
 
 
 def serve(listener: socket.socket, address: str, lock: int) -> None:
-    """Answer until told to stop, until nobody asks any more, or until the root is gone."""
+    """Answer until asked to stop, until nobody asks any more, or until the root is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are not waited for
     identity = os.stat(address).st_ino
     listener.settimeout(_LOOK_SECONDS)

@@ -1,9 +1,9 @@
 """The plan of a run: everything the supervisor needs, worked out beforehand and written as plain data. Pure.
 
 A job is started through a **launcher**, a few lines of shell that run as the job's own user inside its sandbox: they
-set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they
-report through a descriptor whether the program exists, which so is told exactly from a program that fails. They
-begin with a word from the supervisor, which it gives once it is written down that the run is started.
+set the environment, which so is never seen by anything that has more rights than the job, nor by `ps`; and they report
+through a descriptor whether the program exists, which so is distinguished exactly from a program that fails. They begin
+with a word from the supervisor, which it gives once it is written down that the run is started.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus._kit.quantities import format_bytes
-from isthmus.engines import meters
+from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
 from isthmus.errors import Cause, EngineRefused
+from isthmus.images.cache import UnpackedImage
 
 from .devices import Grant
 from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
@@ -25,6 +26,8 @@ from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
 GRACE_SECONDS = 10.0
+_IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH in an image that sets none: what container runtimes give."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Some shells do not let these be assigned; `env` sets them.
 _SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
@@ -43,20 +46,30 @@ def check_words(run: Run) -> None:
         raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
 
 
-def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str, home: str, tmp: str) -> dict[str, str]:
+def environment(
+    run: Run,
+    identity: AccountIdentity,
+    grant: Grant,
+    *,
+    path: str,
+    home: str,
+    tmp: str,
+    node: str,
+    image: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """The job's whole environment; nothing of the control plane's own is in it.
+
+    What an image sets comes before what we set by default, but for the job's own folders and what it may use.
 
     `OMP_NUM_THREADS` follows the cpus that were asked for: a library that starts a thread for each of 64 cores and
     may use one of them is slower than with one thread. Whoever sets it decides.
     """
     cpus = run.milli_cpus / 1000
+    usual = {"PATH": path if image is None else _IMAGE_PATH, "SHELL": "/bin/sh", "LANG": "C.UTF-8", **(image or {})}
     ours = {
-        "PATH": path,
         "HOME": home,
         "USER": identity.name,
         "LOGNAME": identity.name,
-        "SHELL": "/bin/sh",
-        "LANG": "C.UTF-8",
         "TMPDIR": tmp,
         "OMP_NUM_THREADS": str(max(1, math.ceil(cpus))),
     }
@@ -67,21 +80,15 @@ def environment(run: Run, identity: AccountIdentity, grant: Grant, *, path: str,
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
-    return {**ours, **grant.env, **run.env, **platform}
+    batch = batch_scripts.variables(run, folder=home, user=identity.name, node=node)
+    return {**usual, **ours, **batch, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str], stdin: str | None = None) -> str:
-    """The shell lines that set the environment and become the program given as arguments.
+def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, *, image: bool = False) -> str:
+    """The shell lines that set the environment and become the program given as arguments, in the folder to start in.
 
     What the program reads is opened here, with no more rights than the job has.
     """
-    source = shlex.quote(stdin) if stdin else ""
-    readable = [
-        f"if ! [ -r {source} ]; then",
-        f'  echo "isthmus: "{source}", which is to be its standard input, is not among its files" >&2',
-        "  exit 127",
-        "fi",
-    ]
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
@@ -89,16 +96,31 @@ def launcher(env: Mapping[str, str], stdin: str | None = None) -> str:
         f"printf + >&{REPORT_FD}",
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
+        *([f"cd {JOB_HOME} || exit 127"] if image else []),
         *plain,
+        *([_read_from(stdin)] if stdin else []),
+        *([_start_in(start)] if start else []),
         'if ! command -v -- "$1" >/dev/null 2>&1; then',
         f"  printf missing >&{REPORT_FD}",
         '  echo "isthmus: $1: not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        *(readable if stdin else ()),
-        f'exec {through}"$@" {REPORT_FD}>&-{f" <{source}" if stdin else ""}',
+        f'exec {through}"$@" {REPORT_FD}>&-',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _read_from(file: str) -> str:
+    path = shlex.quote(file)
+    missing = f'echo "isthmus: "{path}", which is to be its standard input, is not among its files" >&2'
+    return f"[ -r {path} ] || {{ {missing}; exit 127; }}; exec <{path}"
+
+
+def _start_in(folder: str) -> str:
+    path = shlex.quote(folder)
+    return (
+        f"""cd -- {path} || {{ echo "isthmus: the job's folder has no folder "{path}" to start in" >&2; exit 127; }}"""
+    )
 
 
 def program(run: Run, script: str) -> list[str]:
@@ -127,17 +149,21 @@ def make_spec(
     superuser: bool,
     powercap: str,
     path: str,
+    image: UnpackedImage | None = None,
 ) -> dict[str, Any]:
-    """What the supervisor is told."""
+    """What the supervisor is given."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
     command = program(run, f"{launch}/script")
-    prefix = sandbox.command(identity) if sandbox else []
+    prefix = sandbox.command(identity, image=image is not None) if sandbox else []
+    root = image.root if image else None
     drop = superuser and sandbox is None
     return {
         "run": run.id,
         "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
-        "options": sandbox.options(folder, grant.paths) if sandbox else [],
+        "options": sandbox.options(folder, grant.paths, image=root) if sandbox else [],
         "network": sandbox.router if sandbox else None,
+        "chroots": image is not None and superuser,
+        "image": image.digest if image else None,
         "env": {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         "program": command[0],
         "sandboxed": sandbox is not None,

@@ -1,8 +1,8 @@
 """Waiting for logs to grow: one inotify descriptor for all followers, and no thread.
 
-The kernel tells of the first write after a watch was set (`IN_ONESHOT`), so a job that writes a million lines costs
+The kernel reports the first write after a watch was set (`IN_ONESHOT`), so a job that writes a million lines costs
 one event per waiting, not per line. A slow tick looks at the sizes as well: it serves writes that inotify does not
-tell of (through a memory map), and everything where the kernel's watches have run out.
+report (through a memory map), and everything where the kernel's watches have run out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process that reads meters beside a run: a shell with the lines of `engines/meters.py`, as the job's own user.
 
-The supervisor starts it for runs whose device classes have a meter or tell their use, reads along without ever waiting,
-and tells it to look once more at the end. It is a session of its own outside of the job's sandbox and groups, and dies
-with its supervisor. Standard library only.
+The supervisor starts it for runs whose device classes have a meter or report their use, reads along without ever
+waiting, and asks it to look once more at the end. It is a session of its own outside of the job's sandbox and groups,
+and dies with its supervisor. Standard library only.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class MeterProcess:
         self._sources: list[tuple[str, str]] = [(name, source) for name, source in plan["sources"]]
         self.seen = self._before = NOTHING
         self._rest = b""
-        self._pipe, told = os.pipe()
+        self._pipe, reported = os.pipe()
         os.set_blocking(self._pipe, False)
         supervisor = os.getpid()
         self.pid = os.fork()
         if not self.pid:
             try:
-                _become(plan, record, told, supervisor)
+                _become(plan, record, reported, supervisor)
             finally:
                 os._exit(127)
-        os.close(told)
+        os.close(reported)
 
     def look(self) -> bool:
-        """Take what it told meanwhile; whether it will tell no more."""
+        """Take what it reported meanwhile; whether it will report no more."""
         over = False
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._pipe, _PIECE):
@@ -70,7 +70,7 @@ class MeterProcess:
         return over
 
     @property
-    def told(self) -> bool:
+    def reported(self) -> bool:
         """Whether it has looked yet."""
         return self.seen is not NOTHING
 
@@ -116,7 +116,7 @@ class MeterProcess:
                 os.kill(self.pid, number)
 
 
-def _become(plan: dict[str, Any], record: Path, told: int, supervisor: int) -> None:
+def _become(plan: dict[str, Any], record: Path, reported: int, supervisor: int) -> None:
     """Turn this process into the shell; does not return."""
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -126,7 +126,7 @@ def _become(plan: dict[str, Any], record: Path, told: int, supervisor: int) -> N
     os.write(script, plan["script"].encode())
     os.lseek(script, 0, os.SEEK_SET)
     log = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    arrange([script, told, log])
+    arrange([script, reported, log])
     os.chdir("/")
     if (identity := plan["identity"]) is not None:
         os.setgroups(identity["groups"])

@@ -10,6 +10,7 @@ from typing import Any
 
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.engines.collecting import remove_tree
+from isthmus.images.manifests import is_digest
 
 from . import cgroups
 from .layout import RunFolder, read_record, write_record
@@ -36,7 +37,13 @@ def look(folder: RunFolder) -> Observation | None:
     if started is None:
         return None
     if _lives(started):
-        return Observation(RunState.RUNNING, str(started["pid"]), _moment(started.get("at")), devices=_units(folder))
+        return Observation(
+            RunState.RUNNING,
+            str(started["pid"]),
+            _moment(started.get("at")),
+            devices=_units(folder),
+            image=_image(folder),
+        )
     # It may have ended between the two looks.
     if (ended := read_record(folder.ended)) is not None:
         return _over(folder, ended)
@@ -113,7 +120,7 @@ def _lives(started: dict[str, Any]) -> bool:
 
 
 def _over(folder: RunFolder, ended: dict[str, Any]) -> Observation:
-    """The end, as the record tells it. Where accounts are shared a job can write it: only what can be is believed."""
+    """The end, as the record says it. Where accounts are shared a job can write it: only what can be is believed."""
     started = read_record(folder.started) or {}
     return Observation(
         RunState.ENDED,
@@ -126,6 +133,7 @@ def _over(folder: RunFolder, ended: dict[str, Any]) -> Observation:
         _text(ended.get("signal")),
         _usage(ended.get("usage")),
         _units(folder),
+        _image(folder),
     )
 
 
@@ -154,6 +162,12 @@ def _units(folder: RunFolder) -> dict[str, list[str]]:
     if not isinstance(devices, dict):
         return {}
     return {name: [str(unit) for unit in units] for name, units in devices.items() if isinstance(units, list)}
+
+
+def _image(folder: RunFolder) -> str | None:
+    """The image that it runs in."""
+    image = (read_record(folder.spec) or {}).get("image")
+    return image if isinstance(image, str) and is_digest(image) else None
 
 
 def _number(value: Any) -> float | None:

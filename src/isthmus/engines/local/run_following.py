@@ -1,6 +1,6 @@
-"""Telling of changes as they happen.
+"""Reporting changes as they happen.
 
-The kernel tells when a supervisor is gone (a pidfd becomes readable), which is right after it wrote the end, or
+The kernel says when a supervisor is gone (a pidfd becomes readable), which is right after it wrote the end, or
 after somebody killed it: one event covers both. A slow look at the folder finds runs that another engine started.
 """
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class RunFollower:
-    """Follows all runs of a root, and tells its subscribers which may have changed."""
+    """Follows all runs of a root, and notifies its subscribers which may have changed."""
 
     def __init__(self, layout: Layout, on_change: Callable[[str], None]) -> None:
         self._layout = layout
@@ -37,7 +37,7 @@ class RunFollower:
         self._news.close()
 
     def follow(self, run_id: str) -> None:
-        """Follow a run that was started; tell of it now, and again when it ends."""
+        """Follow a run that was started; report it now, and again when it ends."""
         if run_id not in self._live and run_id not in self._over:
             started = read_record(self._layout.run(run_id).started)
             if started is None:
@@ -53,7 +53,7 @@ class RunFollower:
             else:
                 self._live[run_id] = fd
                 asyncio.get_running_loop().add_reader(fd, self._gone, run_id)
-            self.tell(run_id)
+            self.notify(run_id)
 
     def rescan(self, present: set[str]) -> None:
         """Take note of which runs there are; those not seen before are followed."""
@@ -62,16 +62,16 @@ class RunFollower:
             try:
                 if self._layout.run(run_id).ended.exists():
                     self._over.add(run_id)
-                    self.tell(run_id)
+                    self.notify(run_id)
                 else:
                     self.follow(run_id)
             except OSError as error:  # of one run: the others are looked at
                 log.warning("the folder of a run cannot be read", extra={"run": run_id, "error": str(error)})
 
-    def tell(self, run_id: str) -> None:
+    def notify(self, run_id: str) -> None:
         """Its observation may be new."""
         self._on_change(run_id)
-        self._news.tell({run_id})
+        self._news.notify({run_id})
 
     def forget(self, run_id: str) -> None:
         """It is gone."""
@@ -84,7 +84,7 @@ class RunFollower:
     def _gone(self, run_id: str) -> None:
         self._let_go(run_id)
         self._over.add(run_id)
-        self.tell(run_id)
+        self.notify(run_id)
 
     def _let_go(self, run_id: str) -> None:
         fd = self._live.pop(run_id)

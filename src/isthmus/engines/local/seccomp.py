@@ -107,8 +107,11 @@ def _refuse(error: int) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def program(machine: str = "") -> bytes:
-    """The program for a machine such as x86_64 (default: this one); empty for one that it is not written for."""
+def program(machine: str = "", *, chroots: bool = False) -> bytes:
+    """The program for a machine such as x86_64 (default: this one); empty for one that it is not written for.
+
+    With `chroots`, what starts the job may go into another root; the job itself lacks the right to.
+    """
     found = _MACHINES.get(machine or platform.machine())
     if found is None:
         return b""
@@ -118,8 +121,8 @@ def program(machine: str = "") -> bytes:
     if column == 0:
         steps += [_step(_AT_LEAST, _X32, no=1), _refuse(errno.ENOSYS)]
     for error, calls in ((errno.EPERM, _REFUSED), (errno.ENOSYS, _UNKNOWN)):
-        for numbers in calls.values():
-            if (number := numbers[column]) is not None:
+        for name, numbers in calls.items():
+            if (number := numbers[column]) is not None and not (chroots and name == "chroot"):
                 steps += [_step(_EQUAL, number, no=1), _refuse(error)]
     for numbers, argument, bits in _FLAGS:
         steps += _look_at(numbers[column], argument, [_step(_ANY_BIT, bits, no=1), _refuse(errno.EPERM)])

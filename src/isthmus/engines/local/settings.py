@@ -58,8 +58,10 @@ class LocalSettings:
     ended. Default 0: as many as the tenant's storage quota. Never more than nine tenths of the free space."""
     max_output_bytes: int = 50 * 2**30
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
+    max_image_bytes: int = 50 * 2**30
+    """Bytes of all unpacked images; beyond it, those that were not used for longest go. Default 50 GiB."""
     rescan_seconds: float = 5.0
-    """Seconds between looks at the folder itself, which find what no event told. Default 5: cheap, rarely needed."""
+    """Seconds between looks at the folder itself, which find what no event reported. Default 5: rarely needed."""
     powercap: Path = field(default=Path("/sys/class/powercap"))
     """Where the kernel shows RAPL energy counters. Default: its usual place; tests give a tree of their own."""
     system: Path = field(default=Path("/"))

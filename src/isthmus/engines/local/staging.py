@@ -14,19 +14,22 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from isthmus._kit.crashpoints import reach
-from isthmus.engines.base import FileSource
+from isthmus.engines.base import FileSource, Stream
 from isthmus.engines.collecting import remove_tree
+from isthmus.errors import EngineRefused
 from isthmus.resources.trees import TreeFile, check_link, check_path
 
 from .isolation import AccountIdentity
 from .layout import Layout, RunFolder, reserve_record, try_lock
 
 _FICLONE = 0x40049409
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,11 @@ class Contents:
     spec: Mapping[str, Any]
     launcher: str
     script: str | None
+    logs: Mapping[Stream, str] = field(default_factory=dict)
+    """Under which names in the working folder the logs are seen too."""
+    working_dir: str = ""
+    append: bool = False
+    """Whether what has such a name already stays before the output."""
 
 
 class StagedFolder:
@@ -109,6 +117,8 @@ class StagedFolder:
             self._write(folder.launch / "script", contents.script, 0o500)
         for stream in ("stdout", "stderr") if contents.spec["separate_streams"] else ("stdout",):
             self._write(folder.log(stream), "", 0o600)
+        for stream, name in contents.logs.items():
+            self._show_log(folder.log(stream), f"{contents.working_dir or '.'}/{name}", append=contents.append)
         fd = os.open(folder.spec, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w") as spec:
             json.dump(contents.spec, spec)
@@ -120,6 +130,47 @@ class StagedFolder:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         reach("submit:prepared")
+
+    def _show_log(self, log: Path, name: str, *, append: bool) -> None:
+        """Give a log a second name in the working folder. No link is followed: what was sent may hold any."""
+        *folders, last = [part for part in name.split("/") if part not in ("", ".")] or [""]
+        try:
+            here = os.open(RunFolder(self._path).work, _FOLDER)
+            try:
+                for part in folders:
+                    inner = self._enter(here, part)
+                    os.close(here)
+                    here = inner
+                if append:
+                    self._put_first(log, here, last)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(last, dir_fd=here)
+                os.link(log, last, dst_dir_fd=here, follow_symlinks=False)
+            finally:
+                os.close(here)
+        except OSError as error:
+            if error.errno in _TRANSIENT:
+                raise
+            raise EngineRefused(
+                f"The output cannot be written to {name.removeprefix('./')!r} in the job's folder: {error.strerror}."
+                " Choose another name."
+            ) from error
+
+    def _enter(self, here: int, part: str) -> int:
+        """A folder in another, made if it is not there."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(part, dir_fd=here)
+            os.chmod(part, 0o755, dir_fd=here)  # noqa: S103 - whatever our umask is
+            if self._owned:
+                os.chown(part, self._identity.uid, self._identity.gid, dir_fd=here, follow_symlinks=False)
+        return os.open(part, _FOLDER, dir_fd=here)
+
+    @staticmethod
+    def _put_first(log: Path, here: int, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            before = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            with os.fdopen(before, "rb") as reader, log.open("ab") as writer:
+                shutil.copyfileobj(reader, writer, 1 << 20)
 
     def _make_folder(self, path: Path, mode: int) -> None:
         path.mkdir(mode=mode)

@@ -99,7 +99,7 @@ def judge(
         return RunVerdict("StartFailed", message=why)
     if report.endswith(b"missing"):
         return RunVerdict("StartFailed", 127, message=f"The program {program!r} was not found, or may not be executed.")
-    # Bubblewrap, like a shell, tells of a signal by 128 and its number.
+    # Bubblewrap, like a shell, reports a signal by 128 and its number.
     number = -code if code < 0 else code - 128 if sandboxed and code > 128 else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else None
     exit_code = None if name else code
@@ -367,12 +367,12 @@ class Supervisor:
         cpu = cgroups.cpu_seconds(self._group)
         if cpu is None:
             cpu = rusage.ru_utime + rusage.ru_stime
-        peak = cgroups.peak_memory(self._group)
-        joules, source = self._measuring().energy(cpu, elapsed)
+        meter = self._measuring()
+        joules, source = meter.energy(cpu, elapsed)
         return {
             "elapsed_seconds": elapsed,
             "cpu_seconds": cpu,
-            "peak_memory_bytes": rusage.ru_maxrss * 1024 if peak is None else peak,
+            "peak_memory_bytes": meter.peak_memory(rusage.ru_maxrss * 1024),
             "energy_joules": joules,
             "energy_source": source,
         }
@@ -414,7 +414,7 @@ def become_job(
         options = "\0".join([*spec["options"], ""]).encode("utf-8", "surrogateescape")
         descriptors.append(in_memory("options", options))
         if "--seccomp" in spec["options"]:
-            descriptors.append(in_memory("filter", seccomp.program()))
+            descriptors.append(in_memory("filter", seccomp.program(chroots=bool(spec.get("chroots")))))
     arrange(descriptors)
     os.umask(0o022)
     if (identity := spec["identity"]) is not None:

@@ -2,7 +2,7 @@
 
 The supervisor asks while the run goes on. With control groups that is four small reads; without, one for each process
 of the run. Energy and use come from the meters of the device classes, which a process beside the run reads
-(`meter_process.py`), else from RAPL, and from drivers that tell of their board unasked (`gpu_busy_percent`, hwmon);
+(`meter_process.py`), else from RAPL, and from drivers that report their board unasked (`gpu_busy_percent`, hwmon);
 what none of them counts is estimated.
 """
 
@@ -67,6 +67,7 @@ class UsageMeter:
         self._at = self._cpu = 0.0
         self._machine = machine_began
         self._whole = self._shared = self._drawn = 0.0
+        self._most_memory = 0
 
     def read(self, elapsed: float, output: Path) -> Reading:
         """What the run has used since it began, `elapsed` seconds ago."""
@@ -74,13 +75,19 @@ class UsageMeter:
         if cpu is None or memory is None:
             of_processes = processes_usage(os.getpid())
             cpu, memory = of_processes[0] if cpu is None else cpu, of_processes[1] if memory is None else memory
+        self._most_memory = max(self._most_memory, memory)
         joules, source = self.energy(cpu, elapsed, live=True)
-        if self._beside is not None and not self._beside.told:
+        if self._beside is not None and not self._beside.reported:
             joules = None  # what it will measure is not guessed
         use = self._beside.seen.use if self._beside else None
         if use is None and self._boards:
             use = self._boards.use()
         return Reading(cpu, memory, joules, source == ESTIMATED, use, _size(output))
+
+    def peak_memory(self, largest_process: int) -> int:
+        """The most bytes that were in use at once, as far as it is known; one process had so many."""
+        found = cgroups.peak_memory(self._group, max(self._most_memory, largest_process))
+        return largest_process if found is None else found
 
     def energy(self, cpu: float, elapsed: float, *, live: bool = False) -> tuple[float | None, str | None]:
         """Joules up to now, and where they come from: meters, as far as there are any, else the power models.

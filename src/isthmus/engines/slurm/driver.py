@@ -64,8 +64,9 @@ class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
     capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, options=SlurmOptions
-    )
+        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
+        numbers=True, options=SlurmOptions,
+    )  # fmt: skip
 
     def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
         self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
@@ -148,7 +149,7 @@ class SlurmEngine:
         )
         chosen = self._settings.transport
         way = str(self._transport) if isinstance(self._transport, BestWays) else chosen
-        return inventory(seen, transport=way, budget=self._budget.told())
+        return inventory(seen, transport=way, budget=self._budget.reported())
 
     # Submitting
 
@@ -231,6 +232,9 @@ class SlurmEngine:
         measured, guessed = self._metering(run)
         wishes = scripts.Wishes(
             folder,
+            run.working_dir,
+            scripts.log_files(run, user),
+            run.append_logs,
             run.separate_streams,
             run.time_limit,
             tuple(sorted(devices.items())),
@@ -368,12 +372,12 @@ class SlurmEngine:
         changed |= await self._settler.settle(ended, snapshot)
         self._move_over()
         if due := self._due(changed):
-            self._tell(due)
+            self._notify(due)
         running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
         self._watcher.watch(bool(self._active), running=running)
 
     def _due(self, changed: set[str]) -> set[str]:
-        """What is told now. Why runs wait is told after a burst: each word is a write that the burst would wait for."""
+        """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
         changed |= self._untold
         self._untold = set()
         if self._watcher.in_burst:
@@ -401,16 +405,16 @@ class SlurmEngine:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
 
-    def _tell_over(self, run_id: str) -> None:
+    def _notify_over(self, run_id: str) -> None:
         self._move_over()
-        self._tell({run_id})
+        self._notify({run_id})
 
     def _corrected(self, record: RunRecord) -> None:
         self._over[record.run_id] = record
-        self._tell({record.run_id})
+        self._notify({record.run_id})
 
-    def _tell(self, run_ids: set[str]) -> None:
-        self._news.tell(run_ids)
+    def _notify(self, run_ids: set[str]) -> None:
+        self._news.notify(run_ids)
         for run_id in run_ids:
             record = self._over.get(run_id)
             if record is not None:
@@ -452,7 +456,7 @@ class SlurmEngine:
             if known is None:
                 return
         if not known.record.cancelled and not await self._note_cancelled(known):
-            self._tell_over(run_id)
+            self._notify_over(run_id)
             return
         if known.record.job is None:
             await self._files.bar(run_id, known.record.user)
@@ -460,7 +464,7 @@ class SlurmEngine:
         if known.record.job is None:
             final = Observation(RunState.ENDED, reason=EndReason.CANCELLED, message="cancelled before it was submitted")
             await self._settler.finish(known, final)
-            self._tell_over(run_id)
+            self._notify_over(run_id)
             return
         await step_async(self._transport.cancel, known.record.job, known.record.user)
         self._watcher.nudge()
@@ -554,7 +558,7 @@ class SlurmEngine:
         if data and known and known.job and known.job.meaning.state is RunState.QUEUED:
             # What writes has begun, whatever the last snapshot showed.
             known.job = replace(known.job, states=("RUNNING",), started_at=None)
-            self._news.tell({run_id})
+            self._news.notify({run_id})
         return data
 
     async def read_samples(self, run_id: str, offset: int, size: int) -> bytes:

@@ -21,14 +21,14 @@ class Meaning:
 
     state: RunState
     reason: EndReason | None = None
-    told: str = ""
-    """What to tell people beyond the state itself."""
+    reported: str = ""
+    """What people are shown beyond the state itself."""
 
 
 BASE: Mapping[str, Meaning] = {
     "PENDING": Meaning(_QUEUED),
     "RUNNING": Meaning(_RUNNING),
-    "SUSPENDED": Meaning(_RUNNING, told="suspended"),
+    "SUSPENDED": Meaning(_RUNNING, reported="suspended"),
     "COMPLETED": Meaning(_ENDED, EndReason.COMPLETED),
     "FAILED": Meaning(_ENDED, EndReason.COMPLETED),
     "CANCELLED": Meaning(_ENDED, EndReason.CANCELLED),
@@ -41,20 +41,20 @@ BASE: Mapping[str, Meaning] = {
     "REVOKED": Meaning(_ENDED, EndReason.CANCELLED, "another cluster of the federation took it"),
 }
 FLAGS: Mapping[str, Meaning] = {
-    "COMPLETING": Meaning(_RUNNING, told="ending"),
-    "CONFIGURING": Meaning(_RUNNING, told="its nodes are being made ready"),
-    "RESIZING": Meaning(_RUNNING, told="changing its size"),
-    "SIGNALING": Meaning(_RUNNING, told="being signalled"),
-    "STOPPED": Meaning(_RUNNING, told="stopped"),
-    "STAGE_OUT": Meaning(_RUNNING, told="its burst buffer is being emptied"),
-    "POWER_UP_NODE": Meaning(_RUNNING, told="its nodes are being switched on"),
-    "EXPEDITING": Meaning(_QUEUED, told="requeued to start as soon as possible"),
-    "REQUEUED": Meaning(_QUEUED, told="requeued by Slurm"),
-    "REQUEUE": Meaning(_QUEUED, told="requeued by Slurm"),
-    "REQUEUE_FED": Meaning(_QUEUED, told="requeued in the federation"),
-    "REQUEUE_HOLD": Meaning(_QUEUED, told="requeued and held by Slurm"),
-    "RESV_DEL_HOLD": Meaning(_QUEUED, told="held, because its reservation was deleted"),
-    "SPECIAL_EXIT": Meaning(_QUEUED, told="requeued and held after a special exit"),
+    "COMPLETING": Meaning(_RUNNING, reported="ending"),
+    "CONFIGURING": Meaning(_RUNNING, reported="its nodes are being made ready"),
+    "RESIZING": Meaning(_RUNNING, reported="changing its size"),
+    "SIGNALING": Meaning(_RUNNING, reported="being signalled"),
+    "STOPPED": Meaning(_RUNNING, reported="stopped"),
+    "STAGE_OUT": Meaning(_RUNNING, reported="its burst buffer is being emptied"),
+    "POWER_UP_NODE": Meaning(_RUNNING, reported="its nodes are being switched on"),
+    "EXPEDITING": Meaning(_QUEUED, reported="requeued to start as soon as possible"),
+    "REQUEUED": Meaning(_QUEUED, reported="requeued by Slurm"),
+    "REQUEUE": Meaning(_QUEUED, reported="requeued by Slurm"),
+    "REQUEUE_FED": Meaning(_QUEUED, reported="requeued in the federation"),
+    "REQUEUE_HOLD": Meaning(_QUEUED, reported="requeued and held by Slurm"),
+    "RESV_DEL_HOLD": Meaning(_QUEUED, reported="held, because its reservation was deleted"),
+    "SPECIAL_EXIT": Meaning(_QUEUED, reported="requeued and held after a special exit"),
 }
 # These say something about the way, not about where the job is.
 SIDE_REMARKS = frozenset({"LAUNCH_FAILED", "UPDATE_DB", "RECONFIG_FAIL"})
@@ -67,7 +67,7 @@ def meaning(words: tuple[str, ...]) -> Meaning:
     flags = [FLAGS[word] for word in found if word in FLAGS]
     base = [BASE[word] for word in found if word in BASE]
     if len(flags) + len(base) != len(found) or not found:
-        return Meaning(RunState.UNKNOWN, told=f"Slurm calls its state {'+'.join(found) or 'nothing'}")
+        return Meaning(RunState.UNKNOWN, reported=f"Slurm calls its state {'+'.join(found) or 'nothing'}")
     if flags:
         # Of several flags the one that speaks of processes counts: they may still be running.
         return next((flag for flag in flags if flag.state is _RUNNING), flags[0])

@@ -9,13 +9,13 @@ import shutil
 from pathlib import Path
 
 from isthmus.errors import Misconfigured
-from isthmus.lab.fetching import Say, cache_of, one_at_a_time, teller
+from isthmus.lab.fetching import Say, cache_of, one_at_a_time, reporter
 from isthmus.lab.processes import PATH
 
 from . import building, downloading
 from .building import PROGRAMS
 
-_TELL = teller("kubernetes")
+_TELL = reporter("kubernetes")
 
 
 def find(folder: Path | None = None, cache: Path | None = None) -> Path | None:

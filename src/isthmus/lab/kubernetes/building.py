@@ -66,7 +66,7 @@ class _Build:
         }
 
     def run(self) -> None:
-        """Everything. A program that was finished by an earlier try is kept."""
+        """Everything. A program that was finished by an earlier attempt is kept."""
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(parents=True)
         self._say("fetching Debian's source package of Kubernetes (35 MB)")

@@ -119,7 +119,7 @@ class KubernetesLab:
         self.wait_ready(self.node(index).name)
 
     def remove_node(self, index: int) -> None:
-        """Take a node away at once, and tell the API server, as one does whose machine is gone for good."""
+        """Take a node away at once, and notify the API server, as one does whose machine is gone for good."""
         node = self.node(index)
         node.remove()
         self.asker.ask(f"/api/v1/nodes/{node.name}", method="DELETE")

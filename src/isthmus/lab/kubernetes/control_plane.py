@@ -161,7 +161,7 @@ def version(binaries: Path) -> tuple[int, int]:
     said = subprocess.run([binaries / "kubelet", "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"v(\d+)\.(\d+)", said)
     if match is None:
-        raise Misconfigured(f"{binaries / 'kubelet'} does not tell its version: {said[:200]!r}")
+        raise Misconfigured(f"{binaries / 'kubelet'} does not report its version: {said[:200]!r}")
     return int(match[1]), int(match[2])
 
 

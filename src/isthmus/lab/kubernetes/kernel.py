@@ -1,7 +1,7 @@
 """What kubelets change on the machine itself: remembered before the first lab, put back after the last.
 
-That goes for the folder too at which every kubelet looks for device plugins, whatever it is told. Each node has its
-own folder mounted there, in a namespace of its own; whoever removes the place takes it from all of them.
+That goes for the folder too at which every kubelet looks for device plugins, whatever it is configured to. Each node
+has its own folder mounted there, in a namespace of its own; whoever removes the place takes it from all of them.
 
 Call both under the machine's lock.
 """

@@ -28,7 +28,7 @@ class KubernetesLabPlace(LabPlace):
 
     @property
     def mark(self) -> tuple[str, str]:
-        """What tells the lab's processes from others."""
+        """What distinguishes the lab's processes from others."""
         return "ISTHMUS_KUBERNETES_LAB", str(self.root)
 
     @property

@@ -67,7 +67,7 @@ def volume(folder: Path) -> dict[str, Any]:
 
 
 def kubelet_yaml(place: KubernetesLabPlace, folder: Path, cgroup: str) -> dict[str, Any]:
-    """One kubelet: cgroups of its own, quick to tell what happens, and content with little room."""
+    """One kubelet: cgroups of its own, quick to report what happens, and content with little room."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -139,7 +139,7 @@ class KubernetesLabNode:
         call(place, *inside, "address", "add", f"{self.address}/24", "dev", "eth0")
         call(place, *inside, "link", "set", "eth0", "up")
         call(place, *inside, "route", "add", "default", "via", place.address(1))
-        # Where clouds tell a machine about itself. A kubelet asks there first, and would wait six seconds for nobody.
+        # Where clouds describe a machine to itself. A kubelet asks there first, and would wait six seconds for nobody.
         call(place, *inside, "route", "add", "unreachable", "169.254.0.0/16")
         for rule in manifests.service_rules(self._control.url, self._host):
             call(place, "nsenter", f"--net={self._net}", "iptables", "--wait", "--table", "nat", "--append", *rule)
@@ -169,7 +169,7 @@ class KubernetesLabNode:
         authority.kubeconfig(folder / "kubeconfig", url, f"node-{self.name}", who, ["system:nodes"])
 
     def crash(self) -> None:
-        """End everything on it at once; the API server is not told."""
+        """End everything on it at once; the API server is not notified."""
         processes.kill_all(self.processes, 30)
 
     def clean(self) -> None:

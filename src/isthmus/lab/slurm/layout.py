@@ -46,7 +46,7 @@ class NodeSpec:
 
     @property
     def conf(self) -> str:
-        """As slurmd is told."""
+        """As slurmd is configured."""
         words = [f"CPUs={self.cpus}", f"RealMemory={self.memory_mb}"]
         words += [f"Feature={','.join(self.features)}"] if self.features else []
         words += [f"Gres={','.join(self.gres)}"] if self.gres else []
@@ -75,7 +75,7 @@ class SlurmLabPlace(LabPlace):
 
     @property
     def mark(self) -> tuple[str, str]:
-        """What tells the lab's processes from others. People who use the lab set SLURM_CONF themselves."""
+        """What distinguishes the lab's processes from others. People who use the lab set SLURM_CONF themselves."""
         return "ISTHMUS_SLURM_LAB", str(self.root)
 
     @property

@@ -124,7 +124,7 @@ class SlurmLabNode:
             write_whole(self.folder / "pm" / name, text)
 
     def crash(self) -> None:
-        """End everything on it at once; slurmctld is not told."""
+        """End everything on it at once; slurmctld is not notified."""
         processes.kill_all(self.processes)
 
     def clean(self) -> None:

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from isthmus.errors import Invalid, Misconfigured
-from isthmus.lab.fetching import PrivateApt, Say, cache_of, one_at_a_time, run, teller
+from isthmus.lab.fetching import PrivateApt, Say, cache_of, one_at_a_time, reporter, run
 
 _NAME = re.compile(r"[a-z][a-z-]{1,30}")
 _PACKAGES = (
@@ -28,7 +28,7 @@ def fetch(release: str, cache: Path | None = None, say: Say | None = None) -> Pa
     """Where Slurm of a release is unpacked; fetched (30 MB) if it is not there yet."""
     if not _NAME.fullmatch(release):
         raise Invalid(f"{release!r} is not the name of a Debian release, such as trixie.")
-    cache, say = cache or cache_of("slurm"), say or teller("slurm")
+    cache, say = cache or cache_of("slurm"), say or reporter("slurm")
     place = cache / release
     if (place / _WHOLE).exists():
         return place

@@ -178,14 +178,14 @@ def _measured(spec: ExperimentSpec, cell: Cell, runs: Sequence[RunResult], befor
 def _state(counts: RunCounts, runs: Sequence[RunResult]) -> tuple[CellState, str | None]:
     if any(run.pruned for run in runs):
         return CellState.PRUNED, "ended early: it fell behind other trials"
-    told = next((run.message for run in runs if run.phase is JobPhase.FAILED and run.message), None)
+    reported = next((run.message for run in runs if run.phase is JobPhase.FAILED and run.message), None)
     if counts.active or (counts.created and counts.created < counts.total):
         waiting = [run.message for run in runs if run.phase is JobPhase.PENDING and run.message]
-        return CellState.RUNNING, told or next(iter(waiting), None)
+        return CellState.RUNNING, reported or next(iter(waiting), None)
     if not counts.created:
         return CellState.WAITING, None
     if counts.failed:
-        return CellState.FAILED, told
+        return CellState.FAILED, reported
     if counts.cancelled:
         return (CellState.SUCCEEDED if counts.succeeded else CellState.CANCELLED), None
     return CellState.SUCCEEDED, None
@@ -239,8 +239,8 @@ def _deviations(
     check: Check, result: CellResult, reference: CellResult, runs: Mapping[int, Sequence[RunResult]]
 ) -> Iterable[str]:
     for value in check.values:
-        if told := _value_off(value, result.values.get(value.name), reference.values.get(value.name)):
-            yield told
+        if reported := _value_off(value, result.values.get(value.name), reference.values.get(value.name)):
+            yield reported
     good = [run for run in runs.get(result.index, ()) if run.phase is JobPhase.SUCCEEDED]
     right = next(
         (r for r in runs.get(reference.index, ()) if r.phase is JobPhase.SUCCEEDED and r.files is not None), None

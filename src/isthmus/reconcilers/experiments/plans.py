@@ -97,7 +97,7 @@ def order_of(spec: ExperimentSpec, cells: list[Cell]) -> Iterator[tuple[Cell, in
     """Runs in the order they are made.
 
     Every cell once, then every cell again: what warms up or slows down over time then touches all cells alike. A
-    search is told of a trial when all its repetitions are in, so there they go together.
+    search learns of a trial when all its repetitions are in, so there they go together.
     """
     if spec.search.method is SearchMethod.TPE:
         return ((cell, repetition) for cell in cells for repetition in range(spec.repetitions))

@@ -195,7 +195,7 @@ class ExperimentReconciler:
         except AlreadyExists:
             there = self._jobs.get(Key(JOB.name, experiment.namespace, name))
             if there is None:
-                raise Conflict(f"{name} was made a moment ago; the watch will tell by whom") from None
+                raise Conflict(f"{name} was made a moment ago; the watch will say by whom") from None
             meta = there.obj["metadata"]
             if any(owner["uid"] == experiment.uid for owner in meta.get("ownerReferences") or ()):
                 raise Conflict(f"{name} was made a moment ago") from None
@@ -331,9 +331,9 @@ class ExperimentReconciler:
 
     def _say(self, experiment: Experiment, status: ExperimentStatus) -> None:
         if status.phase is not experiment.status.phase:
-            told = status.message or f"{status.runs.succeeded} of {status.runs.total} runs succeeded"
+            reported = status.message or f"{status.runs.succeeded} of {status.runs.total} runs succeeded"
             warning = status.phase is status.phase.FAILED
-            self._recorder.say(experiment, status.reason or status.phase.value, told, warning=warning)
+            self._recorder.say(experiment, status.reason or status.phase.value, reported, warning=warning)
 
 
 class _NameTaken(Exception):

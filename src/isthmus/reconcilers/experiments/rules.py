@@ -84,14 +84,14 @@ def going_on(
     else:
         reason, message = None, None
         phase = ExperimentPhase.RUNNING if counts.created else phase
-    return _told(experiment, phase, reason, message, cells, totals, now)
+    return _reported(experiment, phase, reason, message, cells, totals, now)
 
 
 def failed(experiment: Experiment, reason: str, message: str, now: datetime) -> ExperimentStatus:
     """It cannot be carried out."""
     old = experiment.status
     totals = Totals(old.runs, old.energy_joules, old.cost)
-    return _told(experiment, ExperimentPhase.FAILED, reason, message, old.cells, totals, now)
+    return _reported(experiment, ExperimentPhase.FAILED, reason, message, old.cells, totals, now)
 
 
 def _end(reason: str, counts: RunCounts) -> ExperimentPhase:
@@ -104,14 +104,14 @@ def _end(reason: str, counts: RunCounts) -> ExperimentPhase:
 
 def _complete(cells: Sequence[CellResult], counts: RunCounts) -> tuple[ExperimentPhase, str | None, str | None]:
     if not counts.succeeded:
-        told = next((cell.message for cell in cells if cell.message), "no run succeeded")
-        return ExperimentPhase.FAILED, "RunsFailed", f"no run succeeded; the first says: {told}"
+        reported = next((cell.message for cell in cells if cell.message), "no run succeeded")
+        return ExperimentPhase.FAILED, "RunsFailed", f"no run succeeded; the first says: {reported}"
     if counts.failed:
         return ExperimentPhase.SUCCEEDED, "RunsFailed", f"{counts.failed} of {counts.total} runs failed"
     return ExperimentPhase.SUCCEEDED, None, None
 
 
-def _told(
+def _reported(
     experiment: Experiment,
     phase: ExperimentPhase,
     reason: str | None,
@@ -160,8 +160,8 @@ def _conditions(status: ExperimentStatus) -> list[Condition]:
     found = []
     if status.phase.terminal:
         mark = "Complete" if status.phase is ExperimentPhase.SUCCEEDED else "Failed"
-        told = {"reason": status.reason or status.phase.value, "message": status.message or ""}
-        found += [Condition(type=name, status=ConditionStatus.TRUE, **told) for name in ("Finished", mark)]
+        reported = {"reason": status.reason or status.phase.value, "message": status.message or ""}
+        found += [Condition(type=name, status=ConditionStatus.TRUE, **reported) for name in ("Finished", mark)]
     wrong = [cell.index for cell in status.cells if cell.correct is False]
     if wrong:
         message = f"cells {', '.join(map(str, wrong[:20]))} differ from the reference"

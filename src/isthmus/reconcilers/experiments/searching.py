@@ -1,6 +1,6 @@
 """Optuna's TPE and pruners, used as functions: trials in, the next point (or a verdict) out.
 
-No study is kept anywhere. The trials are told to a fresh one each time, from the jobs themselves; so nothing is lost
+No study is kept anywhere. The trials are given to a fresh one each time, from the jobs themselves; so nothing is lost
 with the process, and the same trials with the same seed give the same point. Optuna is loaded when first needed.
 """
 

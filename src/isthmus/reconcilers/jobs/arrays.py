@@ -111,7 +111,7 @@ class ArrayKeeper:
         except AlreadyExists:
             there = self._jobs.get(Key(JOB.name, job.namespace, name))
             if there is None:
-                raise Conflict(f"{name} was made a moment ago; the watch will tell by whom") from None
+                raise Conflict(f"{name} was made a moment ago; the watch will say by whom") from None
             meta = there.obj["metadata"]
             if any(owner["uid"] == job.uid for owner in meta.get("ownerReferences") or ()):
                 return None

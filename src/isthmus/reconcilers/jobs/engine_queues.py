@@ -1,4 +1,4 @@
-"""What may be left to an engine's own queue: waiting for other jobs, being held; and telling of files on their way.
+"""What may be left to an engine's own queue: waiting for other jobs, being held; and reporting on files on their way.
 
 A job that waits for others keeps its place in line only in a queue. So where the only site that it may go to has a
 queue that knows dependencies, and what it waits for is in that queue already, it is sent there at once. The end of what
@@ -91,8 +91,10 @@ async def keep_held(engine: Engine, job: Job, seen: Observation) -> None:
         await engine.release(job.run_id)
 
 
-async def telling(engine: Engine, run_id: str, work: Awaitable[T], tell: Callable[[str], Awaitable[None]]) -> T:
-    """Wait for work that moves files, and tell now and then how far they are."""
+async def reporting_waits(
+    engine: Engine, run_id: str, work: Awaitable[T], notify: Callable[[str], Awaitable[None]]
+) -> T:
+    """Wait for work that moves files, and say now and then how far they are."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait([task], timeout=TELL_EVERY))[0]:
@@ -100,7 +102,7 @@ async def telling(engine: Engine, run_id: str, work: Awaitable[T], tell: Callabl
                 done, total = moved
                 share = f" ({done * 100 // total}%)" if total else ""
                 try:
-                    await tell(f"{format_bytes(done)} of {format_bytes(total)}{share}")
+                    await notify(f"{format_bytes(done)} of {format_bytes(total)}{share}")
                 except (Conflict, NotFound):  # changed meanwhile: the next remark is made on what it is then
                     continue
         return task.result()

@@ -66,7 +66,7 @@ class Inputs:
         return await self._blobs.put_tree(namespace, await self._whole(namespace, parts)) if parts else None
 
     async def files(self, job: Job, parent: Job | None = None) -> TreeSource | None:
-        """The whole folder of a job's next try, None if it is empty; `parent` is the array that it is an element of."""
+        """The whole folder of a job's next attempt, None if it is empty; `parent` is the array it belongs to."""
         parts = [(job.spec.files.tree, ".")] if job.spec.files else []
         for waited in [parent, job] if parent else [job]:
             into = {dependency.job: dependency.outputs_into for dependency in waited.spec.dependencies}

@@ -131,7 +131,7 @@ class JobIndex:
             self.ready(uid, self.demand(record), spec.get("priority", 0), deadline=spec.get("deadline"))
         else:
             self.promised.pop(uid, None)
-            if self.ledger.drop(uid):  # was placed, waits for its next try
+            if self.ledger.drop(uid):  # was placed, waits for its next attempt
                 self._room_changed()
 
     def _note_stoppable(self, uid: str, obj: dict[str, Any], phase: JobPhase) -> None:

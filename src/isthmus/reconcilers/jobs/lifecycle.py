@@ -17,7 +17,7 @@ from isthmus.resources.plans import DeviceChosen, PlanStatus, Preemption
 from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
 
 MOST_STOPS = 32
-"""So often a restartable job goes on after it was stopped; then it counts as failed."""
+"""How many times a restartable job goes on after it was stopped; then it counts as failed."""
 MOST_DONE = 0.95
 """A stopped job was not done, whatever its profile said."""
 _STOPPED = frozenset({"Preempted", "NodeLost"})
@@ -80,6 +80,7 @@ def going_on(job: Job, seen: Observation) -> JobStatus:
         status.estimated_start = StartRange(earliest=timestamp(earliest), latest=timestamp(latest))
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
+    status.image = seen.image or status.image
     if seen.started_at:
         status.started_at = timestamp(seen.started_at)
         status.conditions = set_condition(
@@ -97,7 +98,7 @@ def stopping(job: Job, message: str, now: datetime) -> JobStatus:
 
 
 def goes_on(job: Job, seen: Observation) -> bool:
-    """Whether the try that ended goes on as another one: it was stopped for others, or its machine went away."""
+    """Whether the attempt that ended goes on as another one: it was stopped for others, or its machine went away."""
     if job.spec.intent is Intent.CANCEL or job.metadata.deletion_timestamp:
         return False
     if job.status.preemption is not None and seen.reason is EndReason.CANCELLED:
@@ -116,7 +117,7 @@ def _stops(job: Job) -> int:
 def finishing(job: Job, seen: Observation) -> JobStatus:
     """Its processes ended; outputs are being collected."""
     status = _to(job, JobPhase.FINISHING)
-    return _told(status, seen)
+    return _reported(status, seen)
 
 
 def ended(
@@ -128,21 +129,21 @@ def ended(
     *,
     checkpoint: Outputs | None = None,
 ) -> JobStatus:
-    """The try is over: the job's end, or the wait for its next try."""
+    """The attempt is over: the job's end, or the wait for its next attempt."""
     if goes_on(job, seen):
         return _next_stint(job, seen, checkpoint)
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
         phase, reason, message = JobPhase.SUCCEEDED, None, seen.message or None
     elif cancelled:
-        told = "cancelled while it ran" if seen.started_at else "cancelled before it started"
-        phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or told
+        text = "cancelled while it ran" if seen.started_at else "cancelled before it started"
+        phase, reason, message = JobPhase.CANCELLED, "Cancelled", seen.message or text
     else:
         reason, message = _failure(seen)
         if _try_again(job, seen):
             return _next_try(job, seen, reason, message, now)
         phase = JobPhase.FAILED
-    status = _told(_to(job, phase), seen)
+    status = _reported(_to(job, phase), seen)
     status.reason, status.message = reason, message
     if outputs is not None:
         status.outputs = outputs
@@ -190,7 +191,7 @@ def finished(status: JobStatus, now: datetime) -> JobStatus:
 
 
 def sooner(job: Job, now: datetime) -> JobStatus | None:
-    """The status of a job whose next try lies further away than any backoff: the clock was set back meanwhile."""
+    """The status of a job whose next attempt lies further away than any backoff: the clock was set back meanwhile."""
     longest = timedelta(seconds=parse_duration(job.spec.retries.max_backoff))
     if job.status.retry_at is None or parse_timestamp(job.status.retry_at) <= now + longest:
         return None
@@ -219,12 +220,13 @@ def _to(job: Job, phase: JobPhase, **changes: Any) -> JobStatus:
     return job.status.model_copy(update={"phase": phase, "observed_generation": job.metadata.generation, **changes})
 
 
-def _told(status: JobStatus, seen: Observation) -> JobStatus:
+def _reported(status: JobStatus, seen: Observation) -> JobStatus:
     status.estimated_start = None
     status.engine_id = seen.engine_id or status.engine_id
     status.exit_code, status.signal = seen.exit_code, seen.signal
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
+    status.image = seen.image or status.image
     if seen.started_at:
         status.started_at = timestamp(seen.started_at)
         status.conditions = set_condition(
@@ -292,8 +294,8 @@ def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None) -> JobS
     lost = seen.reason is EndReason.NODE_LOST
     status = _again(job, seen, "NodeLost" if lost else "Preempted")
     status.reason = "NodeLost" if lost else "Preempted"
-    told = job.status.preemption.message if job.status.preemption else seen.message or "the site ended it"
-    status.message = f"{told}; it goes on when there is room"
+    text = job.status.preemption.message if job.status.preemption else seen.message or "the site ended it"
+    status.message = f"{text}; it goes on when there is room"
     before, plan = job.status.progress or 0.0, job.status.plan
     if checkpoint is not None:
         status.checkpoint = checkpoint
@@ -304,8 +306,8 @@ def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None) -> JobS
 
 
 def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
-    """Pending with the number of the next try; the one that is over is written down."""
-    status = _told(_to(job, JobPhase.PENDING), seen)
+    """Pending with the number of the next attempt; the one that is over is written down."""
+    status = _reported(_to(job, JobPhase.PENDING), seen)
     over = Try(
         attempt=job.status.attempt,
         site=status.site,

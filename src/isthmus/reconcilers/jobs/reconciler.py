@@ -44,10 +44,10 @@ from isthmus.store.base import Key, Record, Store
 from . import lifecycle
 from .arrays import ArrayKeeper
 from .dependencies import Other, circle, outlook
-from .engine_queues import EngineQueues, keep_held, telling
+from .engine_queues import EngineQueues, keep_held, reporting_waits
 from .inputs import Inputs
 from .job_index import JobIndex
-from .log_files import keep_logs
+from .log_files import keep_logs, log_patterns
 from .reporting import reported_values
 from .runs import run_of
 
@@ -104,8 +104,8 @@ class JobReconciler:
             return await self._follow(record, job)
         except SiteUnavailable as error:
             if job.status.phase is JobPhase.PLACED:
-                with contextlib.suppress(Conflict, NotFound):  # changed meanwhile: it is told when it is tried again
-                    await self._tell(job, f"waits for site {job.status.site}: {error.message}")
+                with contextlib.suppress(Conflict, NotFound):  # changed meanwhile: it is reported next time
+                    await self._notify(job, f"waits for site {job.status.site}: {error.message}")
             raise
 
     async def _array(self, record: Record, job: Job) -> Result:
@@ -179,8 +179,8 @@ class JobReconciler:
         return [dependency["job"] for dependency in record.obj["spec"].get("dependencies") or ()]
 
     async def _cancelled_early(self, record: Record, job: Job) -> Result:
-        told = "cancelled before it started"
-        await self._end(record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, "Cancelled", told, self._now()))
+        text = "cancelled before it started"
+        await self._end(record, job, lifecycle.gave_up(job, JobPhase.CANCELLED, "Cancelled", text, self._now()))
         return DONE
 
     async def _wait(self, record: Record, job: Job, status: JobStatus) -> Result:
@@ -274,8 +274,11 @@ class JobReconciler:
             if files is None:
                 seen = await engine.submit(run)
             else:
-                seen = await telling(
-                    engine, run.id, engine.submit(run, files), lambda far: self._tell(job, f"sending its files: {far}")
+                seen = await reporting_waits(
+                    engine,
+                    run.id,
+                    engine.submit(run, files),
+                    lambda far: self._notify(job, f"sending its files: {far}"),
                 )
             reach("submit:after")
         except EngineRefused as error:
@@ -305,7 +308,7 @@ class JobReconciler:
         if current.version != record.version:
             raise Conflict(f"{record.key} has changed since it was looked at")
 
-    async def _tell(self, job: Job, message: str) -> None:
+    async def _notify(self, job: Job, message: str) -> None:
         record = self._jobs.get(Key(JOB.name, job.namespace, job.name))
         if record is not None and record.uid == job.uid:
             status = self._index.job(record).status
@@ -356,8 +359,8 @@ class JobReconciler:
                 record = await self._writer.status(record, lifecycle.finishing(job, seen))
                 job = self._index.job(record)
             work = self._collect(job, engine, patterns)
-            kept = await telling(
-                engine, job.run_id, work, lambda far: self._tell(job, f"bringing back its outputs: {far}")
+            kept = await reporting_waits(
+                engine, job.run_id, work, lambda far: self._notify(job, f"bringing back its outputs: {far}")
             )
             record = self._jobs.get(record.key) or record
             outputs, checkpoint = (None, kept if kept.count else None) if stopped else (kept, None)
@@ -373,9 +376,11 @@ class JobReconciler:
     async def _collect(self, job: Job, engine: Engine, patterns: Sequence[str]) -> Outputs:
         sink = TreeSink(self._blobs, job.namespace)
         try:
+            if engine.capabilities.log_files:
+                patterns = [*patterns, *log_patterns(job, numbers=engine.capabilities.numbers)]
             skipped = await engine.collect(job.run_id, patterns, sink) if patterns else []
-            reader = self._engines.reader(job.status.site or "")
-            skipped += await keep_logs(reader, job.run_id, job, sink)
+            if not engine.capabilities.log_files:
+                skipped += await keep_logs(self._engines.reader(job.status.site or ""), job.run_id, job, sink)
             digest, count, size = await sink.finish()
             skipped += sink.left_out
         except (NotFound, Invalid, EngineRefused) as error:
@@ -388,8 +393,8 @@ class JobReconciler:
         await self._writer.status(record, status)
         if status.phase.terminal:
             JOBS_ENDED.labels(status.phase.value).inc()
-        told = status.message or f"{status.phase.value.lower()} at {status.site}"
-        self._recorder.say(job, status.reason or status.phase.value, told, warning=status.phase is JobPhase.FAILED)
+        text = status.message or f"{status.phase.value.lower()} at {status.site}"
+        self._recorder.say(job, status.reason or status.phase.value, text, warning=status.phase is JobPhase.FAILED)
 
     async def _after_end(self, record: Record, job: Job) -> Result:
         self._leadership.check()
@@ -418,7 +423,7 @@ class JobReconciler:
         return await self._writer.status(record, status) if status else record
 
     async def _remove(self, record: Record, job: Job) -> Result:
-        """Deleted: end the run, remove what every try left, let the object go."""
+        """Deleted: end the run, remove what every attempt left, let the object go."""
         self._index.unready(job.uid)
         if RUN_FINALIZER not in (job.metadata.finalizers or ()):
             return DONE
@@ -462,7 +467,7 @@ def _unresolved(job: Job) -> bool:
 
 
 def _tries(job: Job) -> list[tuple[int, str | None]]:
-    """Every try that may have left something, and where."""
+    """Every attempt that may have left something, and where."""
     past = [(earlier.attempt, earlier.site) for earlier in job.status.tries or ()]
     return [*past, (job.status.attempt, job.status.site)]
 

@@ -7,7 +7,7 @@ from isthmus.errors import NotFound
 from isthmus.telemetry.reports import Reader, Report, last_values
 
 TAIL = 1024 * 1024
-"""Bytes at the end of the output that are searched: a result is told last, and an output may be endless."""
+"""Bytes at the end of the output that are searched: a result is reported last, and an output may be endless."""
 
 
 async def reported_values(reader: LogReader | None, run_id: str) -> Report | None:

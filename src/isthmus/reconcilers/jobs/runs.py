@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from isthmus.engines.base import Account, After, ArrayPart, Run
+from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
+from isthmus.engines.batch_scripts import number_of
+from isthmus.errors import Invalid
+from isthmus.images.manifests import is_digest
+from isthmus.images.references import RegistryReference, parse_reference
 from isthmus.resources.arrays import expand_indices
-from isthmus.resources.jobs import INDEX_LABEL, Array, Job, Streams
+from isthmus.resources.jobs import INDEX_LABEL, Array, Job, JobSpec, Streams
 from isthmus.resources.tenants import Tenant
 
 expanded = lru_cache(maxsize=8)(expand_indices)
@@ -32,10 +36,13 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         command=tuple(spec.command or ()),
         script=spec.script,
         args=tuple(spec.args),
-        image=spec.image,
+        image=_image(job),
         env=env,
         stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
+        working_dir=spec.working_dir or "",
+        log_files=log_files_of(spec),
+        append_logs=spec.log_files is not None and spec.log_files.append,
         milli_cpus=resources.milli_cpus,
         memory_bytes=resources.memory_bytes,
         memory_share=_memory_share(resources.milli_cpus, tenant),
@@ -54,11 +61,35 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
     )
 
 
+def _image(job: Job) -> str | None:
+    """The image; by its digest once an attempt ran in it, since a tag may mean something else by now."""
+    name, digest = job.spec.image, job.status.image
+    if name is None or digest is None or not is_digest(digest):
+        return name
+    try:
+        wanted = parse_reference(name)
+    except Invalid:
+        return name
+    return str(wanted.at(digest)) if isinstance(wanted, RegistryReference) else name
+
+
 def _part(job: Job, index: int, array: Array) -> ArrayPart:
     indices = expanded(array.indices)
     step = indices[1] - indices[0] if len(indices) > 1 else 1
-    name = next((owner.name for owner in job.metadata.owner_references or ()), job.name)
-    return ArrayPart(name, index, len(indices), indices[0], indices[-1], step)
+    return ArrayPart(array_number(job), index, len(indices), indices[0], indices[-1], step)
+
+
+def array_number(job: Job) -> int:
+    """The number of the array that a job is an element of."""
+    return number_of(next((owner.uid for owner in job.metadata.owner_references or ()), job.uid))
+
+
+def log_files_of(spec: JobSpec) -> dict[Stream, str]:
+    """Only of streams that there are: with both in one, there is one."""
+    wanted = spec.log_files
+    found = {Stream.STDOUT: wanted.stdout, Stream.STDERR: wanted.stderr} if wanted else {}
+    separate = spec.streams is Streams.SEPARATE
+    return {stream: name for stream, name in found.items() if name and (separate or stream is Stream.STDOUT)}
 
 
 def _memory_share(milli_cpus: int, tenant: Tenant | None) -> int:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CALM = 0.3
-"""Seconds without a placement before it is told why jobs wait."""
+QUIET_PERIOD = 0.3
+"""Seconds without a placement before it is reported why jobs wait."""
 TOLD_AT_ONCE = 100
 CHEAP = 0.02
 """Seconds that a pass may take before a pause follows it."""
@@ -94,7 +94,7 @@ class Placer:
                     self._wake.set()  # look again at once: a pass is limited, and writes may have been refused
                     await asyncio.sleep(0)
                 elif made.verdicts or self._decided.waits:
-                    await self._tell(made)
+                    await self._notify(made)
             except IsthmusError as error:
                 log.warning("placement failed", extra={"error": str(error)})
                 await asyncio.sleep(1)
@@ -139,11 +139,11 @@ class Placer:
             status.chosen, status.plan = start.chosen, start.plan
         try:
             await self._writer.status(record, status, finalizers=finalizers)
-        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will tell
+        except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will say
             self._wake.set()
             return
-        told = f": {assignment.why}" if assignment.why else ""
-        self._recorder.say(job, "Placed", f"placed at {assignment.site}{told}")
+        reported = f": {assignment.why}" if assignment.why else ""
+        self._recorder.say(job, "Placed", f"placed at {assignment.site}{reported}")
 
     async def _stop(self, uid: str) -> None:
         """Write down that a running job makes room; its reconciler does the rest, however often it is interrupted."""
@@ -158,10 +158,10 @@ class Placer:
         reach("stop:after")
         self._recorder.say(job, "Preempting", MADE_ROOM)
 
-    async def _tell(self, made: Plan) -> None:
+    async def _notify(self, made: Plan) -> None:
         """Say why jobs wait, unless something happens meanwhile."""
         try:
-            async with asyncio.timeout(CALM):
+            async with asyncio.timeout(QUIET_PERIOD):
                 await self._wake.wait()
             return
         except TimeoutError:
@@ -174,12 +174,12 @@ class Placer:
             except (Conflict, NotFound):
                 continue
             self._recorder.say(job, verdict.reason, verdict.message, warning=verdict.reason == "NoSiteFits")
-        if await self._tell_plans(self._decided) or len(news) == TOLD_AT_ONCE:
+        if await self._report_plans(self._decided) or len(news) == TOLD_AT_ONCE:
             self._wake.set()
 
-    async def _tell_plans(self, decided: Decision) -> bool:
+    async def _report_plans(self, decided: Decision) -> bool:
         """Say when and where jobs with deadlines are expected to start; whether there is more to say."""
-        told = 0
+        reported = 0
         for uid, (reason, new) in decided.waits.items():
             record = self._record(uid)
             if record is None or uid not in self._index.promised:
@@ -187,9 +187,9 @@ class Placer:
             job = self._index.job(record)
             if job.status.reason == reason and not is_news(job.status.plan, new):
                 continue
-            if told == TOLD_AT_ONCE:
+            if reported == TOLD_AT_ONCE:
                 return True
-            told += 1
+            reported += 1
             try:
                 await self._writer.status(record, lifecycle.planned(job, reason, new))
             except (Conflict, NotFound):

@@ -49,7 +49,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What of the plan is to be done now, and what those that wait are told."""
+    """What of the plan is to be done now, and the messages of those that wait."""
 
     starts: Mapping[str, Start] = field(default_factory=dict)
     waits: Mapping[str, tuple[str, PlanStatus]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class DeadlinePlanner:
             if seat is None:
                 waits[uid] = _unseated(uid, survey, outlook, ground)
                 continue
-            told = _told(uid, survey, seat)
+            told = _reported(uid, survey, seat)
             if not outlook.starts_now(uid, now):
                 waits[uid] = ("Planned", told)
                 continue
@@ -171,14 +171,14 @@ def planned(situation: Situation) -> Outlook:
 def answer(uid: str, survey: Survey, outlook: Outlook, ground: Ground, made: Plan | None = None) -> PlanStatus:
     """What is said about one job; about one without a deadline, what placement makes of it."""
     seat = outlook.seats.get(uid)
+    verdict = made.verdicts.get(survey.ways[uid].demands[0]) if made else None
+    if verdict is not None and (seat is None or verdict.reason.startswith("Quota")):
+        return no_plan(verdict.message, survey.situation.now)
     if seat is None:
         return _unseated(uid, survey, outlook, ground)[1]
     if made is None:
-        return _told(uid, survey, seat)
-    verdict = made.verdicts.get(seat.bid.way.demand)
-    if verdict is not None and verdict.reason.startswith("Quota"):
-        return no_plan(verdict.message, survey.situation.now)
-    return _told(uid, survey, _seat_by_room(seat, next((a.site for a in made.assignments if a.uid == uid), None)))
+        return _reported(uid, survey, seat)
+    return _reported(uid, survey, _seat_by_room(seat, next((a.site for a in made.assignments if a.uid == uid), None)))
 
 
 def _seat_by_room(seat: Seat, site: str | None) -> Seat:
@@ -187,7 +187,7 @@ def _seat_by_room(seat: Seat, site: str | None) -> Seat:
     return Seat(bids[0], tuple(bids[1:]))
 
 
-def _told(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
+def _reported(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
     left_out = survey.ways[uid].left_out
     now = survey.situation.now
     return plan_status(survey.tasks[uid], seat, now, deadline=survey.deadlines[uid], left_out=left_out)
@@ -196,14 +196,14 @@ def _told(uid: str, survey: Survey, seat: Seat) -> PlanStatus:
 def _unseated(uid: str, survey: Survey, outlook: Outlook, ground: Ground) -> tuple[str, PlanStatus]:
     ways, now, deadline = survey.ways[uid], survey.situation.now, survey.deadlines[uid]
     if uid in outlook.crowded:
-        told = f"waits behind {len(outlook.seats)} jobs whose deadlines are more pressing"
-        return "Planned", no_plan(told, now, deadline=deadline)
+        reported = f"waits behind {len(outlook.seats)} jobs whose deadlines are more pressing"
+        return "Planned", no_plan(reported, now, deadline=deadline)
     if not ground.sites:
         verdict = why_waiting(ways.demands[0], (), (), None, None)
         return verdict.reason, no_plan(verdict.message, now, deadline=deadline)
     if ways.found:
-        told = f"waits for room at {', '.join(sorted({way.site for way in ways.found})[:5])}"
-        return "InsufficientRoom", no_plan(told, now, deadline=deadline, left_out=ways.left_out)
+        reported = f"waits for room at {', '.join(sorted({way.site for way in ways.found})[:5])}"
+        return "InsufficientRoom", no_plan(reported, now, deadline=deadline, left_out=ways.left_out)
     listed = read_reasons("; ".join([NO_SITE, *ways.left_out]))
     return "NoSiteFits", no_plan(str(listed), now, deadline=deadline, left_out=ways.left_out)
 

@@ -224,6 +224,7 @@ def site_view(
         queues=bool(able and able.queues),
         multi_node=bool(able and able.multi_node),
         images=bool(able and able.images),
+        image_files=bool(able and able.image_files),
         largest=tuple(sorted(most.items())),
         machine=machine if machine.milli_cpus else None,
         others=_room(site.status.others),

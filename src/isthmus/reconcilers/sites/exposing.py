@@ -40,7 +40,7 @@ ABANDON = "isthmus.dev/abandon-nodes"
 """Annotation of a Site, `true`: its Nodes are left where they are, because their cluster is gone for good."""
 CONDITION = "NodesExposed"
 SOON = 5.0
-TOLD = 5
+REPORTED = 5
 MakeExposure = Callable[[Site, ExposedIn, Callable[[], None]], NodeExposure]
 """Makes what shows a site's nodes in a cluster; before each effect it asks whether we may still act."""
 
@@ -101,7 +101,7 @@ class ExposureReconciler:
                 raise
             await self._close(key.name)  # the kubeconfig is read again: it may be what has to be mended
             site = Site.model_validate(record.obj)
-            await self._tell(record, site, ConditionStatus.FALSE, "Failed", failure(site, where, error.message))
+            await self._notify(record, site, ConditionStatus.FALSE, "Failed", failure(site, where, error.message))
             return Result(requeue_after=SOON)
 
     async def close(self) -> None:
@@ -115,14 +115,14 @@ class ExposureReconciler:
         exposure = await self._exposure(site, where)
         if site.status.phase not in (SitePhase.READY, SitePhase.DISABLED):
             exposure.rest()
-            told = "the site does not answer: its nodes are kept as they were, and their heartbeats have stopped"
-            await self._tell(record, site, ConditionStatus.UNKNOWN, "Kept", told)
+            reported = "the site does not answer: its nodes are kept as they were, and their heartbeats have stopped"
+            await self._notify(record, site, ConditionStatus.UNKNOWN, "Kept", reported)
             return Result(requeue_after=parse_duration(site.spec.probe_interval))
         self._leadership.check()
         classes = [DeviceClass.model_validate(known.obj) for known in self._classes.all()]
         seen = await exposure.show(site.status.version or "", site.status.nodes, classes)
         status, reason, message = verdict(seen)
-        await self._tell(record, site, status, reason, message)
+        await self._notify(record, site, status, reason, message)
         return Result(requeue_after=parse_duration(site.spec.probe_interval))
 
     async def _exposure(self, site: Site, where: ExposedIn) -> NodeExposure:
@@ -164,7 +164,7 @@ class ExposureReconciler:
         status = site.status.model_copy(update={"exposed_in": where, "conditions": kept})
         return await self._writer.status(record, status)
 
-    async def _tell(self, record: Record, site: Site, status: ConditionStatus, reason: str, message: str) -> None:
+    async def _notify(self, record: Record, site: Site, status: ConditionStatus, reason: str, message: str) -> None:
         old = condition_of(site.status)
         if old and (old.status, old.reason, old.message) == (status, reason, message):
             return
@@ -192,13 +192,17 @@ def verdict(seen: Shown) -> tuple[ConditionStatus, str, str]:
     """Status, reason and message of the condition."""
     if not seen.refused:
         return ConditionStatus.TRUE, "Shown", f"{seen.nodes} nodes"
-    told = "; ".join(seen.refused[:TOLD])
-    more = f"; and {len(seen.refused) - TOLD} more" if len(seen.refused) > TOLD else ""
-    return ConditionStatus.FALSE, "Refused", f"{seen.nodes} nodes are shown, {len(seen.refused)} are not: {told}{more}"
+    reported = "; ".join(seen.refused[:REPORTED])
+    more = f"; and {len(seen.refused) - REPORTED} more" if len(seen.refused) > REPORTED else ""
+    return (
+        ConditionStatus.FALSE,
+        "Refused",
+        f"{seen.nodes} nodes are shown, {len(seen.refused)} are not: {reported}{more}",
+    )
 
 
 def failure(site: Site, where: ExposedIn | None, message: str) -> str:
-    """What is told when the cluster could not be asked."""
+    """What is reported when the cluster could not be asked."""
     if site.status.exposed_in is not None and site.status.exposed_in != where:
         return (
             f"nodes cannot be removed from the cluster of {site.status.exposed_in.kubeconfig or 'Isthmus'}: {message}. "
@@ -208,7 +212,7 @@ def failure(site: Site, where: ExposedIn | None, message: str) -> str:
 
 
 def condition_of(status: SiteStatus) -> Condition | None:
-    """What was told last."""
+    """What was reported last."""
     return next((known for known in status.conditions if known.type == CONDITION), None)
 
 

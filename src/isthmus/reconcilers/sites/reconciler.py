@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from isthmus._kit.clock import timestamp, utcnow
+from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.tasks import Supervised
 from isthmus._kit.tasks import reason as reason_of
@@ -86,8 +86,7 @@ class SiteReconciler:
         self._progress = asyncio.Event()
 
     async def tried(self, names: set[str], patience: float) -> None:
-        """Wait, not for ever, until each of these sites was looked at once: before, their jobs could only be told
-        that nothing is connected."""
+        """Wait, not for ever, until each of these sites was looked at once: before, none would be connected."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while not names <= self._tried:
@@ -107,7 +106,7 @@ class SiteReconciler:
         self._engines.expect({known.key.name for known in self._sites.all()})
         if record is None:
             await self._close(key.name)
-            for uid in self._index.ledger.at(key.name):  # gone by force: nobody else will tell of its jobs
+            for uid in self._index.ledger.at(key.name):  # gone by force: nobody else will report its jobs
                 self._look(self._index.keys[uid])
             return DONE
         site = Site.model_validate(record.obj)
@@ -198,12 +197,12 @@ class SiteReconciler:
     async def _note(self, record: Record, site: Site, status: SiteStatus) -> None:
         check_transition(SITE_TRANSITIONS, site.status.phase, status.phase)
         unchanged = status.model_copy(update={"probed_at": site.status.probed_at})
-        if unchanged == site.status:
-            return  # the time of the look alone is not news
+        if unchanged == site.status and not _is_old(site.status.probed_at, status.probed_at):
+            return  # the time of the look alone is not news, but for now and then
         await self._writer.status(record, status)
         if status.phase is not site.status.phase:
-            told = status.message or f"{status.phase.value}"
-            self._recorder.say(site, status.phase.value, told, warning=status.phase is SitePhase.UNREACHABLE)
+            reported = status.message or f"{status.phase.value}"
+            self._recorder.say(site, status.phase.value, reported, warning=status.phase is SitePhase.UNREACHABLE)
 
     async def _remove(self, record: Record, site: Site) -> Result:
         if FINALIZER not in (site.metadata.finalizers or ()):
@@ -219,13 +218,28 @@ class SiteReconciler:
         return [DeviceClass.model_validate(record.obj) for record in self._classes.all()]
 
 
-_ABILITIES = {"images": "images", "multi-node": "multi_node", "needs-image": "needs_image", "queues": "queues"}
+LOOK_NOTED_SECONDS = 300.0
+"""After so long it is written down again that a site was looked at, though nothing has changed."""
+_ABILITIES = {
+    "images": "images",
+    "image-files": "image_files",
+    "multi-node": "multi_node",
+    "needs-image": "needs_image",
+    "queues": "queues",
+}
 """Words of the site's status, and the capabilities that they stand for."""
 
 
 def abilities(able: Capabilities) -> list[str]:
     """What an engine can do by itself, in words that the site's status keeps."""
     return [word for word, name in _ABILITIES.items() if getattr(able, name)]
+
+
+def _is_old(before: str | None, now: str | None) -> bool:
+    """Whether the last look that was written down is so old that people would wonder."""
+    if before is None or now is None:
+        return before != now
+    return (parse_timestamp(now) - parse_timestamp(before)).total_seconds() >= LOOK_NOTED_SECONDS
 
 
 def capabilities(site: Site) -> Capabilities:

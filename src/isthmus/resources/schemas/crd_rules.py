@@ -1,7 +1,7 @@
 """What the models' own code checks, said to API servers of Kubernetes. Data, and nothing else.
 
 A rule has a form that every server since 1.20 reads, or one in CEL that says the model's own sentence (servers since
-1.25), or both; a server that reads CEL is told that one alone, so that it says one sentence and no other. Servers
+1.25), or both; a server that reads CEL is given that one alone, so that it says one sentence and no other. Servers
 reckon what a rule may cost with the longest text and list that the schema allows: where there is no bound, or a high
 one (files of devices, the names of 1,024 dependencies), the first form must do, or the operator.
 
@@ -72,6 +72,15 @@ def job_rules(spec: str) -> tuple[SchemaRule, ...]:
             f"self != '' && !self.startsWith('/') && !self.matches({_CEL_DOTS})",
             "must be a pattern below the job's own folder, such as out/*.csv",
         ),
+        *(
+            SchemaRule(
+                f"{spec}.logFiles.{stream}",
+                {"not": {"pattern": _DOTS}},
+                f"!self.matches({_CEL_DOTS})",
+                "must be a file below the job's own folder, such as logs/%j.out",
+            )
+            for stream in ("stdout", "stderr")
+        ),
         SchemaRule(
             f"{spec}.env[].name",
             {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
@@ -106,10 +115,13 @@ def job_rules(spec: str) -> tuple[SchemaRule, ...]:
             " || !self.devices.exists(one, self.anyOf.exists(other, one.class == other.class))",
             message="in devices and in anyOf; choose one of them",
         ),
-        SchemaRule(
-            f"{spec}.dependencies[].outputsInto",
-            cel=r"self == '.' || (self.matches('^[^/]+(/[^/]+)*/?$') && !self.matches('(^|/)\\.\\.?(/|$)'))",
-            message="must be a folder below the job's own, such as data, or . for the job's own folder",
+        *(
+            SchemaRule(
+                f"{spec}.{folder}",
+                cel=r"self == '.' || (self.matches('^[^/]+(/[^/]+)*/?$') && !self.matches('(^|/)\\.\\.?(/|$)'))",
+                message="must be a folder below the job's own, such as data, or . for the job's own folder",
+            )
+            for folder in ("dependencies[].outputsInto", "workingDir")
         ),
         SchemaRule(
             f"{spec}.dependencies[]",

@@ -78,7 +78,7 @@ def group_version_kind(kind: Kind) -> dict[str, str]:
 
 
 def _widened(schema: Any) -> Any:
-    """Amounts may be written as numbers too, which the type of the model's field does not tell."""
+    """Amounts may be written as numbers too, which the type of the model's field does not show."""
     if isinstance(schema, list):
         return [_widened(item) for item in schema]
     if not isinstance(schema, dict):

@@ -36,7 +36,7 @@ class Pack:
 
 
 class Merge(NamedTuple):
-    """Two packs become one, at this extra rate, with so many devices idle. Packs are told apart by their column."""
+    """Two packs become one, at this extra rate, with so many devices idle. Packs are distinguished by their column."""
 
     extra: float
     idle: int

@@ -2,7 +2,7 @@
 
 Each job takes the option that is best for itself. Where more is wanted than there is, a price per machine makes them
 modest: some take fewer devices, some wait. The same prices say what any plan can reach at best (`Ceiling`), which
-tells when there is no use in looking further.
+says when there is no use in looking further.
 """
 
 from __future__ import annotations

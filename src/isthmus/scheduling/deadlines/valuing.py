@@ -48,7 +48,7 @@ _STARTED = 0.3
 _CROWDED = 0.75
 """It is crowded where jobs need more than this part of all machines to be in time."""
 _PUT_OFF = 2.0
-"""Where it is crowded, a change that is still to come counts so often: it may have to wait for a machine."""
+"""Where it is crowded, a change that is still to come counts this many times: it may have to wait for a machine."""
 
 
 class Market:

@@ -1,6 +1,6 @@
 """Estimates: how long a job is expected to take on each number of devices, how sure that is, and how it is known.
 
-Past runs of the same work are believed first (the median of the recent ones), then the manifest. What neither tells
+Past runs of the same work are believed first (the median of the recent ones), then the manifest. What neither says
 is worked out from other numbers of the same class: run time is a part that does not shrink with more devices and one
 that does (Amdahl), fitted to what is known. The further away that is, the less sure. If nothing is known at all, an
 hour is assumed and said to be an assumption; if some classes are known, the others are left out.
@@ -21,7 +21,7 @@ ASSUMED_SECONDS = 3600.0
 _ASSUMED_SPREAD = 1.0
 _STATED_SPREAD = 0.1
 _FEW = {1: 0.25, 2: 0.15}
-"""Spread of one or two past runs, which tell little about their scatter."""
+"""Spread of one or two past runs, which say little about their scatter."""
 _LEAST_SPREAD = 0.03
 _SERIAL = 0.1
 """Share that does not shrink with more devices, if only one number of devices is known."""

@@ -1,4 +1,4 @@
-"""Explaining: a job's seat in the plan, as its status tells it: why there, the alternatives, cost and end of each."""
+"""Explaining: a job's seat in the plan, as its status says it: why there, the alternatives, cost and end of each."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def named(bid: Bid) -> str:
     """`2 gpu at alpha`, or the site alone for work on cpus."""
     chosen = bid.way.chosen
     devices = [(chosen.class_, chosen.count)] if chosen else bid.way.room.devices
-    told = ", ".join(f"{count} {name}" for name, count in devices)
-    return f"{told} at {bid.way.site}" if told else bid.way.site
+    reported = ", ".join(f"{count} {name}" for name, count in devices)
+    return f"{reported} at {bid.way.site}" if reported else bid.way.site
 
 
 def _why(task: Task, seat: Seat, now: float) -> str:
     bid = seat.bid
     if task.deadline == inf:
-        first = bid.start <= now + _SOON
-        why = "the cheapest place that has room now" if first else "the first to have room, or to queue it"
-        head = f"{named(bid)}: {why}; there is no deadline"
+        room = "has room now" if bid.start <= now + _SOON else "is expected to have room first"
+        others = ", the cheapest that does" if seat.others and bid.start <= now + _SOON else ""
+        head = f"{named(bid)} {room}{others}; there is no deadline"
     elif task.deadline <= now:
         head = f"the deadline has passed; {named(bid)} costs least, every second late counted"
     elif bid.late <= 0:

@@ -24,7 +24,7 @@ from .ways import Way
 MOST_TASKS = 128
 """Jobs that are planned together, the most pressing ones. The others wait behind them."""
 _EFFORT = 3000
-"""Ways looked at while improving a plan; with few jobs that is many tries, with many it is none."""
+"""Ways looked at while improving a plan; with few jobs that is many attempts, with many it is none."""
 _STOPS_TRIED = 8
 _STOPS_TOGETHER = 4
 _WORTH = 0.05

@@ -9,7 +9,7 @@ from math import inf
 from isthmus.scheduling.demands import Room
 
 MOST_ENDS = 64
-"""Ends of running jobs that are told apart. Of more, neighbours are taken together, at the later time."""
+"""Ends of running jobs that are kept apart. Of more, neighbours are taken together, at the later time."""
 _CLOSE = 1e-6
 
 Vector = tuple[int, ...]

@@ -15,7 +15,7 @@ from .estimates import Estimates
 from .workloads import Key, choices_of, key_of
 
 MOST_WAYS = 64
-_TOLD = 20
+_REPORTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def ways_of(
                         site.tariff.power(demand.room),
                     )
                 )
-    return Ways(tuple(found[:MOST_WAYS]), tuple(out)[:_TOLD], tuple(demands))
+    return Ways(tuple(found[:MOST_WAYS]), tuple(out)[:_REPORTED], tuple(demands))
 
 
 def _too_large(demand: Demand, site: SiteView) -> str | None:

@@ -1,11 +1,11 @@
 """Following one kind: list once, then one watch for all who watch here, which go through the hub.
 
-The state known here says how an object looked before each change, so that watchers with selectors are told right.
+The state known here says how an object looked before each change, so that watchers with selectors are notified right.
 A watch that ends or breaks goes on from the last version heard, bookmarks included. A watch that is silent for
 longer than the server lets pass between two bookmarks is taken for dead. When the server no longer has the changes
 in between (410), the kind is listed anew and everybody who watches must do the same.
 
-While the server does not answer, or does not know the kind any more, nothing is told and nothing is forgotten:
+While the server does not answer, or does not know the kind any more, nothing is reported and nothing is forgotten:
 not being able to look is not the same as there being nothing.
 """
 
@@ -36,7 +36,7 @@ ListAll = Callable[[Query], Awaitable[Page]]
 
 
 class Reflector:
-    """One kind, as the server tells of it."""
+    """One kind, as the server reports it."""
 
     def __init__(self, api: KubernetesClient, kind: Kind, hub: Hub, settings: StoreSettings, list_all: ListAll) -> None:
         self.kind, self.hub = kind, hub
@@ -72,7 +72,7 @@ class Reflector:
             self._ahead[record.key] = record
 
     def removal(self, uid: str) -> asyncio.Future[Record]:
-        """Resolved when the object is told to be gone, with its last state and the version of its removal."""
+        """Resolved when the object is reported to be gone, with its last state and the version of its removal."""
         return self._waiting.setdefault(uid, asyncio.get_running_loop().create_future())
 
     def stop_waiting(self, uid: str) -> None:
@@ -103,7 +103,7 @@ class Reflector:
             await self._check_history()
 
     async def _check_history(self) -> None:
-        """A cluster restored from a backup may be behind what we have told: then everything is listed anew."""
+        """A cluster restored from a backup may be behind what we have reported: then everything is listed anew."""
         try:
             answer = await self._api.get(path_of(self.kind, None), self.kind.plural, {"limit": 1})
         except IsthmusError:
@@ -133,9 +133,9 @@ class Reflector:
             if type_ == EventType.BOOKMARK:
                 self.hub.advance(int(obj["metadata"]["resourceVersion"]))
             else:
-                self._tell(EventType(type_), incoming(self.kind, obj))
+                self._notify(EventType(type_), incoming(self.kind, obj))
 
-    def _tell(self, type_: EventType, record: Record) -> None:
+    def _notify(self, type_: EventType, record: Record) -> None:
         if record.version <= self.hub.version:
             return
         if (ahead := self._ahead.get(record.key)) is not None and ahead.version <= record.version:

@@ -10,7 +10,7 @@ objects). Watches go through one reflector per kind. What differs from the embed
 - **Owned objects** are collected by the cluster's garbage collector, a moment later.
 - **An update that changes nothing** is not sent: servers of 1.20 would make a version of it.
 - **An update without a version** reads the present one and tries again when it lost the race.
-- **The answer to a deletion** has no version. The watch tells it; it is waited for briefly.
+- **The answer to a deletion** has no version. The watch reports it, and is waited for briefly.
 
 When an answer is lost, nobody guesses: the error says that it is not known whether the change was made.
 """
@@ -146,7 +146,7 @@ class KubernetesStore:
                 answer = await self.api.send("DELETE", path, str(key), options)
             if answer.get("kind") == kind.name and answer["metadata"].get("finalizers"):
                 return self._record(kind, answer)
-            return await removal.told()
+            return await removal.reported()
 
     async def list(
         self, query: Query, *, limit: int | None = None, continue_: str | None = None, most_bytes: int | None = None
@@ -212,7 +212,7 @@ class KubernetesStore:
         return record
 
     async def _base(self, key: Key, obj: Mapping[str, Any]) -> Record:
-        """The version that an update starts from, read from the server unless the watch has told it."""
+        """The version that an update starts from, read from the server unless the watch has reported it."""
         reflector = self._reflectors.get(key.kind)
         known = reflector.known(key) if reflector is not None else None
         record = known or await self.get(key)
@@ -231,7 +231,7 @@ class KubernetesStore:
         async with _Removal(self, kind, last) as removal:
             record = await self._put(kind, obj)
             if record.obj["metadata"].get("deletionTimestamp") and not record.obj["metadata"].get("finalizers"):
-                return await removal.told(record)
+                return await removal.reported(record)
             return record
 
     async def _put(self, kind: Kind, obj: Mapping[str, Any], sub: str = "") -> Record:
@@ -255,7 +255,7 @@ class KubernetesStore:
 
 
 class _Removal:
-    """Waits for the watch to tell of a removal; entered before the removal is asked for, so that it is not missed."""
+    """Waits for the watch to report a removal; entered before the removal is asked for, so that it is not missed."""
 
     def __init__(self, store: KubernetesStore, kind: Kind, last: Record) -> None:
         self._reflector = store._reflectors.get(kind.name)
@@ -271,7 +271,7 @@ class _Removal:
         if self._reflector is not None:
             self._reflector.stop_waiting(self._last.uid)
 
-    async def told(self, last: Record | None = None) -> Record:
+    async def reported(self, last: Record | None = None) -> Record:
         """The last state under the version of the removal; under its own last version if the watch is late."""
         if self._reflector is not None:
             try:

@@ -1,7 +1,7 @@
 """Objects in PostgreSQL: the store for several replicas.
 
 Belongs here: SQL of PostgreSQL, its connections and its errors. Does not: what a write means (`changes`), who is
-told (`hub`).
+notified (`hub`).
 """
 
 from .store import PostgresStore

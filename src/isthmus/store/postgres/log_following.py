@@ -58,7 +58,7 @@ class LogFollower:
                 log.warning("store.follow_failed retry_in=%.1fs error=%r", pause, error)
             except Exception:
                 log.exception("store.follow_failed")
-                self._hub.reset(self._hub.version, "a change could not be told; list again")
+                self._hub.reset(self._hub.version, "a change could not be delivered; list again")
             # Replicas that lost the same server do not come back all at once.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -82,7 +82,7 @@ class LogFollower:
                 return
 
     async def _check_history(self, connection: Connection) -> None:
-        """A database restored from a backup may be behind what we have told."""
+        """A database restored from a backup may be behind what we have reported."""
         version = await connection.fetchval(VERSION)
         if version < self._hub.version:
             self._hub.reset(version, "the database was set back to an earlier state; list again")

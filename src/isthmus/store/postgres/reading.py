@@ -73,7 +73,7 @@ def _rows(where: Conditions, limit: int | None) -> str:
 
 
 def _bounded_rows(where: Conditions, limit: int, most: int) -> str:
-    """The rows until they have more than so many bytes, and one more, which tells that there are more."""
+    """The rows until they have more than so many bytes, and one more, which says that there are more."""
     running = "sum(octet_length(data)) OVER (ORDER BY namespace, name) - octet_length(data)"
     inner = f"SELECT namespace, name, uid, version, data, {running} AS preceding FROM objects WHERE {where.sql}"  # noqa: S608
     ordered = f"{inner} ORDER BY namespace, name LIMIT {limit + 1:d}"

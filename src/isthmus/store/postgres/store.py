@@ -5,8 +5,8 @@ order of commits and nobody decides on a state that another is changing.
 
 **When the answer to a commit is lost**, the writer does not guess and does not repeat. Each batch has an id that is
 written into its log entries. On a new connection the writer locks the counter, which waits until the old transaction
-has ended one way or the other, and looks whether the id is there. Callers then get their results, or an error that
-says that nothing was changed. Only when the server stays away longer than `lookup_wait` are they told that it is not
+has ended one way or the other, and looks whether the id is there. Callers then get their results, or an error that says
+that nothing was changed. Only when the server stays away longer than `lookup_wait` do they hear that it is not
 known; then the object must be read before the change is tried again.
 """
 

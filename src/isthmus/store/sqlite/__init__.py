@@ -1,7 +1,7 @@
 """Objects in one SQLite file: the embedded store, for one process.
 
 Belongs here: SQL of SQLite, its connections, its locks and its errors. Does not: what a write means (`changes`),
-who is told (`hub`).
+who is notified (`hub`).
 """
 
 from .store import SqliteStore

@@ -64,7 +64,7 @@ def translated(error: sqlite3.Error, path: Path) -> IsthmusError:
 
 @contextmanager
 def translating(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, except those that tell of a mistake in a statement or a value."""
+    """Turn SQLite's errors into ours, except those that report a mistake in a statement or a value."""
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError):

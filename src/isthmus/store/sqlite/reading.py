@@ -111,7 +111,7 @@ def read_log(
 
 
 def read_removed(connection: sqlite3.Connection, tenant: str, after: int) -> bool:
-    """Whether the log tells of the removal of a tenant after a version."""
+    """Whether the log reports the removal of a tenant after a version."""
     found = connection.execute(
         "SELECT 1 FROM log WHERE version > ? AND kind = 'Tenant' AND name = ? AND type = 'DELETED' LIMIT 1",
         (after, tenant),

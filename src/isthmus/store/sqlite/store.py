@@ -203,8 +203,8 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._lock.release()
             problem = translated(error, self._path)
-            told = f"{self._path}: {problem.message} ({error})"  # whoever starts the server may know where it lies
-            raise StoreUnavailable(told) if is_busy(error) else Misconfigured(told) from error
+            reported = f"{self._path}: {problem.message} ({error})"  # whoever starts the server may know where it lies
+            raise StoreUnavailable(reported) if is_busy(error) else Misconfigured(reported) from error
         except BaseException:
             self._lock.release()
             raise
@@ -283,7 +283,7 @@ class SqliteStore:
         return "" if fits else no_space().message
 
     async def _publish(self, entries: Sequence[Entry]) -> None:
-        """Tell the watchers. The commit stands whatever happens here."""
+        """Notify the watchers. The commit stands whatever happens here."""
         try:
             for start in range(0, len(entries), _PUBLISHED_AT_ONCE):
                 if start:  # a cascade may be long: let the watchers run in between
@@ -291,7 +291,7 @@ class SqliteStore:
                 self._hub.publish(entries[start : start + _PUBLISHED_AT_ONCE])
         except Exception:
             log.exception("store.publish_failed version=%d", entries[-1].version)
-            self._hub.reset(entries[-1].version, "a change could not be told; list again")
+            self._hub.reset(entries[-1].version, "a change could not be delivered; list again")
 
     async def _transaction(self, operations: Sequence[Operation]) -> tuple[Sequence[Entry], Sequence[Outcome]]:
         await self._begin()

@@ -1,7 +1,7 @@
 """The part of engines whose logs can be read: while they work, and by those who may only read.
 
 Beside the fixtures of `RunContract`, `reader` opens a reader on the same place through an engine object of its own, and
-`traces` tells everything that the site keeps of its runs, so that one can see whether anything changed.
+`traces` shows everything that the site keeps of its runs, so that one can see whether anything changed.
 """
 
 # ruff: noqa: D102 - the names of the tests say what they show

@@ -1,4 +1,4 @@
-"""The part of the contract that every engine has: it runs work, once, and tells how it ended."""
+"""The part of the contract that every engine has: it runs work, once, and says how it ended."""
 
 # ruff: noqa: D102 - the names of the tests say what they show
 
@@ -14,9 +14,9 @@ import pytest
 from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.errors import NotFound
 
+from .scripting import BatchContract
 from .working import (
     PATIENCE,
-    EngineSuite,
     FolderSource,
     MemorySink,
     Reopen,
@@ -30,7 +30,7 @@ from .working import (
 
 
 @pytest.mark.anyio
-class RunContract(EngineSuite):
+class RunContract(BatchContract):
     """What every engine does."""
 
     async def test_success(self, engine: SuiteEngine) -> None:
@@ -63,7 +63,7 @@ class RunContract(EngineSuite):
         await engine.submit(run)
         end = await wait_ended(engine, run.id)
         assert end.exit_code == 127
-        if self.traits.tells_start_failures:
+        if self.traits.reports_start_failures:
             assert end.reason is EndReason.START_FAILED
             assert "no-such-program-anywhere" in end.message
 
@@ -173,7 +173,7 @@ class RunContract(EngineSuite):
         run = self.make_run("tail", "/dev/zero", memory_bytes=64 * 2**20, time_limit=PATIENCE / 2)
         await engine.submit(run)
         end = await wait_ended(engine, run.id)
-        if self.traits.tells_out_of_memory:
+        if self.traits.reports_out_of_memory:
             assert end.reason is EndReason.OUT_OF_MEMORY
         else:
             assert end.reason in (EndReason.COMPLETED, EndReason.OUT_OF_MEMORY)

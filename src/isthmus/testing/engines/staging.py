@@ -1,4 +1,4 @@
-"""The part of engines that move files over a network, and tell how far they are."""
+"""The part of engines that move files over a network, and say how far they are."""
 
 # ruff: noqa: D102 - the names of the tests say what they show
 

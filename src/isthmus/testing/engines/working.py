@@ -30,10 +30,10 @@ class EngineTraits:
     """Under whom the suite's runs run."""
     shortest_time_limit: float = 1.0
     """Seconds; the least that the engine can enforce."""
-    tells_start_failures: bool = True
-    """Whether a program that does not exist is told from one that fails."""
-    tells_out_of_memory: bool = True
-    """Whether an end for want of memory is told from a failure."""
+    reports_start_failures: bool = True
+    """Whether a program that does not exist is distinguished from one that fails."""
+    reports_out_of_memory: bool = True
+    """Whether an end for want of memory is distinguished from a failure."""
 
 
 class FolderSource:

@@ -1,6 +1,6 @@
 """Slurm's short form of many names: `n[1-3,7],gpu02` stands for n1, n2, n3, n7 and gpu02. Pure.
 
-What cannot be expanded stands for itself, and of very many names only the first are told: the list may be that of
+What cannot be expanded stands for itself, and of very many names only the first are reported: the list may be that of
 anybody's job, and nothing depends on it but a share of energy.
 """
 

@@ -40,7 +40,7 @@ class Late:
 
     evidence: Evidence
     job: SlurmJob
-    told: Observation
+    reported: Observation
     until: float
 
 
@@ -53,10 +53,10 @@ class LateAccounting:
         self._some = asyncio.Event()
         self.pause = FIRST_PAUSE
 
-    def add(self, evidence: Evidence, job: SlurmJob, told: Observation) -> None:
+    def add(self, evidence: Evidence, job: SlurmJob, reported: Observation) -> None:
         """The accounting has not heard of this run's end."""
         until = time.monotonic() + GIVEN_UP_AFTER
-        self._late[evidence.record.run_id] = Late(evidence, job, told, until)
+        self._late[evidence.record.run_id] = Late(evidence, job, reported, until)
         self.pause = min(self.pause, FIRST_PAUSE)
         self._some.set()
 
@@ -81,7 +81,7 @@ class LateAccounting:
                 if row is not None and row.whole:
                     await self._correct(run_id, late, row, asked, corrected)
                 elif time.monotonic() > late.until:
-                    await self._settle(run_id, late.evidence.record.ended(late.told))
+                    await self._settle(run_id, late.evidence.record.ended(late.reported))
             if not self._late:
                 self._some.clear()
 
@@ -94,9 +94,9 @@ class LateAccounting:
                 evidence = replace(evidence, energy_share=await self._share(late.job, asked))
             except IsthmusError:  # it is asked for again
                 return
-        final = _with_energy(observations.over(evidence), late.told)
+        final = _with_energy(observations.over(evidence), late.reported)
         record = late.evidence.record.ended(final)
-        if await self._settle(run_id, record) and final != late.told:
+        if await self._settle(run_id, record) and final != late.reported:
             corrected(record)
 
     async def _settle(self, run_id: str, record: RunRecord) -> bool:
@@ -110,9 +110,9 @@ class LateAccounting:
         return self._late.pop(run_id, None) is not None and written
 
 
-def _with_energy(final: Observation, told: Observation) -> Observation:
-    """What was told of its energy stays, where nothing better is known: after a restart no class may be known yet."""
-    if final.usage is None or told.usage is None or final.usage.energy_joules is not None:
+def _with_energy(final: Observation, reported: Observation) -> Observation:
+    """What was reported of its energy stays, unless better is known: after a restart no class may be known yet."""
+    if final.usage is None or reported.usage is None or final.usage.energy_joules is not None:
         return final
-    energy, source = told.usage.energy_joules, told.usage.energy_source
+    energy, source = reported.usage.energy_joules, reported.usage.energy_source
     return replace(final, usage=replace(final.usage, energy_joules=energy, energy_source=source))

@@ -50,10 +50,10 @@ def script(wanted: Metering, guessed: Guess | None, sys: str = "/sys") -> str:
     whole = [n for n, (_, meter) in enumerate(wanted.meters) if meter.source in WHOLE_NODE]
     own = [n for n in range(len(wanted.meters)) if n not in whole]
     energy = "".join(_OWN.format(n=n) for n in own) + "".join(_SHARED.format(n=n) for n in whole)
-    told = "".join(_TOLD.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
+    reported = "".join(_REPORTED.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
     head = _HEAD + meters.lines(wanted, sys)
-    told = f'{{\n{told}}} >"$run/.meters"\n' if told else ""
-    return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(told=told)
+    reported = f'{{\n{reported}}} >"$run/.meters"\n' if reported else ""
+    return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(reported=reported)
 
 
 _HEAD = r"""run=$1
@@ -99,16 +99,21 @@ add() {
   done
 }
 
-# Milliseconds of cpu time, bytes of memory.
+# Milliseconds of cpu time, bytes of memory: as the kubelet counts them, without files that the kernel merely keeps.
 measure() {
-  cpu= memory=
+  cpu= memory= kept=0
   case $cpu_file in
     */cpu.stat) while read -r word value; do
         [ "$word" = usage_usec ] && cpu=$((value / 1000)) && break
       done <"$cpu_file" ;;
     ?*) read -r value <"$cpu_file" && cpu=$((value / 1000000)) ;;
   esac
-  [ -n "$memory_file" ] && read -r memory <"$memory_file"
+  if [ -n "$memory_file" ] && read -r memory <"$memory_file"; then
+    while read -r word value; do
+      case $word in inactive_file|total_inactive_file) kept=$value ;; esac
+    done <"${memory_file%/*}/memory.stat"
+    memory=$((memory > kept ? memory - kept : 0))
+  fi
   if [ -z "$cpu" ] || [ -z "$memory" ]; then
     worked=0 held=0
     add "$child"
@@ -172,7 +177,7 @@ _ESTIMATE = """\
   decimal $((({base} * age + {busy} * most) / 1000))
   joules=$decimal~
 """
-_TOLD = """\
+_REPORTED = """\
   [ -n "$total{n}" ] && echo "meter={source} $total{n}"
 """
 
@@ -181,7 +186,7 @@ look
 while :; do
   rest
   kill -0 "$child" || over=1
-  stop=$over  # whoever was told to stop before it looked has looked for the last time
+  stop=$over  # whoever was asked to stop before it looked has looked for the last time
   look
   [ -n "$stop" ] && break
   measure
@@ -198,5 +203,5 @@ while :; do
   decimal $cpu
   echo "$((boot + ${{up%.*}})).${{up#*.}}0 $decimal $memory $joules $busy $size" >>"$run/samples" || break
 done
-{told}exit 0
+{reported}exit 0
 """

@@ -4,6 +4,8 @@ Slurm is given three lines that start `launch` in the run's folder: one file for
 system that nodes share it is files that cost, and not lines. It begins with the batch script, which
 
 - lets only the first job begin the run: a hard link is made or it is there, on every file system that nodes share;
+- puts the output into the working folder too, under the names that `sbatch --output` would give it, where the job asks
+  for that: a second name of the same file, so that a program may read what it wrote so far;
 - starts a second shell, which runs the program in its foreground, its output going into files of its own, and which
   writes down how it ended. A shell that waits in the foreground always learns the true status, whatever signals come;
   one that uses `wait` does not: bash loses it when a signal comes in the moment in which the program ends;
@@ -24,7 +26,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isthmus.engines.base import Run
+from isthmus.engines.base import Run, Stream
+from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
 from isthmus.engines.meters import units_variable
 
 GRACE_SECONDS = 10
@@ -51,6 +54,10 @@ class Wishes:
     """What the batch script must know."""
 
     folder: str
+    working_dir: str = ""
+    log_files: tuple[tuple[Stream, str], ...] = ()
+    """Of each stream, the name of a file as a word of the shell: see `log_files`."""
+    append_logs: bool = False
     separate_streams: bool = False
     time_limit: float | None = None
     devices: tuple[tuple[str, str], ...] = ()
@@ -68,6 +75,8 @@ def batch(wishes: Wishes) -> str:
     errors = '2>>"$run/stderr"' if wishes.separate_streams else "2>&1"
     return _BATCH.format(
         folder=shlex.quote(wishes.folder),
+        start=shlex.quote(wishes.working_dir or "."),
+        logs=_logs(wishes),
         errors=errors,
         limit=exact,
         grace=GRACE_SECONDS,
@@ -106,7 +115,8 @@ news="${{run%/*/*}}/news/${{run##*/}}"
 true 2>/dev/null >"$news.begun"
 mkdir -p "$run/tmp"
 cd "$run/work" || exit 127
-{units}reset=
+cd {start} || {{ echo "isthmus: the job's folder has no folder "{start}" to start in" >>"$run/stdout"; exit 127; }}
+{logs}{units}reset=
 env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
 pass_on() {{
   tries=0
@@ -185,6 +195,42 @@ usage=$(sstat -a -n -P -j "$SLURM_JOB_ID" --format=MaxRSS,ConsumedEnergyRaw 2>/d
 """
 
 
+_LOGS = """\
+show() {{
+  : >>"$run/$1"
+  mkdir -p "$(dirname "./$2")"
+  {append}rm -f "./$2"
+  ln "$run/$1" "./$2"
+}} 2>>"$run/stdout"
+"""
+
+
+def _logs(wishes: Wishes) -> str:
+    """A run that Slurm starts again goes on with the log that it had."""
+    if not wishes.log_files:
+        return ""
+    append = '[ -s "$run/$1" ] || [ ! -f "./$2" ] || cat "./$2" >>"$run/$1"\n  ' if wishes.append_logs else ""
+    lines = [f"show {stream.value} {name}\n" for stream, name in wishes.log_files]
+    return _LOGS.format(append=append) + "".join(lines)
+
+
+def log_files(run: Run, user: str) -> tuple[tuple[Stream, str], ...]:
+    """The files that the log is to be seen as. Number and node are known when the job begins."""
+    part = run.array
+    known = parts(
+        "", name_of(run), index=part.index if part else None, array=str(part.number) if part else "", user=user, node=""
+    )
+
+    def value(letter: str, width: int) -> str:
+        if known[letter]:
+            return shlex.quote(filled(known[letter], width))
+        if letter == "N":
+            return '"$SLURMD_NODENAME"'
+        return f'"$(printf %0{width}d "$SLURM_JOB_ID")"' if width else '"$SLURM_JOB_ID"'
+
+    return tuple((stream, expand(pattern, value, shlex.quote)) for stream, pattern in run.log_files.items())
+
+
 def _units(devices: tuple[tuple[str, str], ...]) -> str:
     """Slurm sets no variable for boards: its own description of the job names the units."""
     if not devices:
@@ -206,6 +252,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
     first = shlex.quote(words[0])
     lines = [
         f"echo $$ >{shlex.quote(f'{folder}/.pid')}",
+        "umask 022",
         'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
         f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
         "export HOME",
@@ -215,18 +262,16 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f'  echo "isthmus: "{first}": not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        *_readable(run.stdin),
-        f"exec {through}{shlex.join(words)}{f' <{shlex.quote(run.stdin)}' if run.stdin else ''}",
+        *([_read_from(run.stdin, folder)] if run.stdin else []),
+        f"exec {through}{shlex.join(words)}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _readable(path: str | None) -> list[str]:
-    """Say it where the file that the program shall read is not there."""
-    if path is None:
-        return []
-    said = f'echo "isthmus: "{shlex.quote(path)}", which is to be its standard input, is not among its files" >&2'
-    return [f"[ -r {shlex.quote(path)} ] || {{ {said}; exit 127; }}"]
+def _read_from(file: str, folder: str) -> str:
+    path, name = shlex.quote(f"{folder}/work/{file}"), shlex.quote(file)
+    missing = f'echo "isthmus: "{name}", which is to be its standard input, is not among its files" >&2'
+    return f"[ -r {path} ] || {{ {missing}; exit 127; }}; exec <{path}"
 
 
 def _command(run: Run, folder: str) -> list[str]:
@@ -251,6 +296,9 @@ def environment(run: Run, user: str, folder: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TMPDIR": f"{folder}/tmp",  # noqa: S108 - its own
         "OMP_NUM_THREADS": str(max(1, int(-(-cpus // 1)))),
+        # Which `sbatch` sets, and slurmrestd does not.
+        "SLURM_SUBMIT_DIR": f"{folder}/work",
+        "SLURM_CPUS_PER_TASK": cpus_per_task(run),
     }
     platform = {
         "ISTHMUS_JOB": run.job,
@@ -259,23 +307,4 @@ def environment(run: Run, user: str, folder: str) -> dict[str, str]:
         "ISTHMUS_CPUS": f"{cpus:g}",
         "ISTHMUS_TASKS": str(run.tasks),
     }
-    return {**ours, **_array(run), **run.env, **platform}
-
-
-def _array(run: Run) -> dict[str, str]:
-    """The variables of an array, as scripts written for sbatch expect them."""
-    index = run.env.get("ISTHMUS_ARRAY_INDEX")
-    if index is None:
-        return {}
-    part = run.array
-    found = {"SLURM_ARRAY_TASK_ID": index}
-    if part is not None:
-        found |= {
-            # Elements are jobs of their own, each with a number of its own: what they share is the array's name.
-            "SLURM_ARRAY_JOB_ID": part.array,
-            "SLURM_ARRAY_TASK_COUNT": str(part.count),
-            "SLURM_ARRAY_TASK_MIN": str(part.first),
-            "SLURM_ARRAY_TASK_MAX": str(part.last),
-            "SLURM_ARRAY_TASK_STEP": str(part.step),
-        }
-    return found
+    return {**ours, **array_variables(run), **run.env, **platform}

@@ -1,4 +1,4 @@
-"""From a run to a submission: everything Slurm is told, and how sbatch is told it. Pure.
+"""From a run to a submission: everything Slurm is sent, and how sbatch is given it. Pure.
 
 Every text that a person chose is checked against a narrow pattern before it goes into a command line, although no shell
 of ours ever reads it: Slurm's own plugins and the site's scripts may.
@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from isthmus.engines.base import Run
+from isthmus.engines.batch_scripts import NAME
 from isthmus.engines.slurm.facts import MARK
 from isthmus.errors import EngineRefused
 from isthmus.resources.engine_options import SlurmOptions
 from isthmus.resources.jobs import DependencyCondition
 
 _MIB = 2**20
-_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._+@:, -]+")
 USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 RUN_ID = re.compile(r"[0-9a-z][0-9a-z-]{7,60}\.\d{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What Slurm is told."""
+    """What Slurm is sent."""
 
     name: str
     comment: str
@@ -68,10 +69,10 @@ def comment_of(run_id: str) -> str:
 
 
 def job_name(run: Run) -> str:
-    """What people see in squeue."""
+    """What people see in squeue: the name that a batch script gives itself, else the job's."""
     if named := run.section(SlurmOptions).job_name:
         return named
-    return _NOT_IN_NAME.sub("-", run.job).strip("-")[:64] or "isthmus"
+    return _NOT_IN_NAME.sub("-", run.env.get(NAME) or run.job).strip("- ")[:64] or "isthmus"
 
 
 def gres_of(run: Run, classes: Mapping[str, str]) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ def make(
     environment: Mapping[str, str] | None = None,
     after: Mapping[str, int] | None = None,
 ) -> Submission:
-    """What Slurm is told of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
+    """What Slurm is sent of a run whose folder on the cluster is this; `after` has the numbers of runs it awaits."""
     tasks = max(run.tasks, run.nodes)
     cpus_per_task = max(1, math.ceil(run.milli_cpus / 1000 / tasks))
     least, most = node_counts(run.nodes, options)
@@ -162,8 +163,14 @@ def node_counts(nodes: int, options: SlurmOptions) -> tuple[int, int]:
 
 
 def node_range(wanted: Submission) -> str:
-    """How many nodes, as Slurm writes it."""
-    return str(wanted.nodes) if wanted.most_nodes <= wanted.nodes else f"{wanted.nodes}-{wanted.most_nodes}"
+    """How many nodes, as Slurm writes it; empty where the tasks alone say it.
+
+    Of a range Slurm gives as many nodes as it can, of none as few as it can: a range that excludes nothing is none.
+    """
+    if wanted.most_nodes <= wanted.nodes:
+        return str(wanted.nodes)
+    least = -(-wanted.tasks // wanted.tasks_per_node) if wanted.tasks_per_node else 1
+    return "" if wanted.nodes <= least and wanted.most_nodes >= wanted.tasks else f"{wanted.nodes}-{wanted.most_nodes}"
 
 
 def minutes(seconds: float | None) -> int:

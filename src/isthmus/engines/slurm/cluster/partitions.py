@@ -46,13 +46,13 @@ def choose(
     default = next((p.name for p in partitions if p.default), None)
     order = [name for name in allowed if name in by_name] if allowed else sorted(by_name, key=lambda n: n != default)
     if default is None and not allowed:
-        # slurmrestd up to v0.0.44 does not tell which is Slurm's default; most often it is the largest.
+        # slurmrestd up to v0.0.44 does not report which is Slurm's default; most often it is the largest.
         order.sort(key=lambda name: -by_name[name].nodes)
     reasons = {name: unfit(run, by_name[name], nodes, gres=gres, access=access) for name in order}
     fitting = [name for name, reason in reasons.items() if reason is None]
     if not fitting:
-        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
-        raise EngineRefused(f"No partition of this cluster takes the job. {told}.")
+        reported = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "none of those allowed exists"
+        raise EngineRefused(f"No partition of this cluster takes the job. {reported}.")
     if not allowed and (fitting[0] == default or (default is None and len(fitting) == len(order))):
         return ()
     return (fitting[0],)  # not all of them: those for special nodes would fill up with ordinary jobs

@@ -21,7 +21,7 @@ class Wait:
 
     shortest: float
     longest: float | None
-    """None: nobody can tell."""
+    """None: nobody can know."""
 
 
 def estimate(

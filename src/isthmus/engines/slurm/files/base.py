@@ -95,7 +95,7 @@ class RunFiles(Protocol):
         ...
 
     async def news(self) -> set[str]:
-        """The names of files in the folder `news`, each told once: they are removed. Some thousand at most."""
+        """The names of files in the folder `news`, each reported once: they are removed. Some thousand at most."""
         ...
 
     async def create_record(self, run_id: str, content: bytes) -> bool:

@@ -79,8 +79,8 @@ def cancelled(by: By, own: Own, who: str = "") -> tuple[EndReason, str]:
     return reason, f"cancelled on the cluster by {who}"
 
 
-def node_lost(own: Own, told: str) -> tuple[EndReason, str]:
+def node_lost(own: Own, reported: str) -> tuple[EndReason, str]:
     """Why a run ended whose node Slurm calls lost: one that had recorded its own end by then was not lost."""
     if own in (Own.SUCCEEDED, Own.FAILED):
         return EndReason.COMPLETED, ""
-    return EndReason.NODE_LOST, told
+    return EndReason.NODE_LOST, reported

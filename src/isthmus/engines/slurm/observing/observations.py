@@ -72,8 +72,8 @@ def read_word(text: str) -> Word | None:
     if job is None or code is None or code > 255 or start is None or end is None or end - start > _LONGEST_RUN:
         return None
     peak, energy = _usage(values.get("usage", ""))
-    if (told := whole(values.get("peak", ""))) is not None:
-        peak = max(peak or 0, told)
+    if (reported := whole(values.get("peak", ""))) is not None:
+        peak = max(peak or 0, reported)
     return Word(
         job, code, start, end, peak, _cpu(times), energy, tuple(counted), late=values.get("late") == "1",
         missing=values.get("missing") == "1",
@@ -138,14 +138,16 @@ def going_on(
     engine_id = str(job.id)
     if means.state is RunState.QUEUED:
         held = record.held and "Held" in job.reason
-        return Observation(means.state, engine_id, message=_waiting(job, means.told), held=held, start_between=start)
+        return Observation(
+            means.state, engine_id, message=_waiting(job, means.reported), held=held, start_between=start
+        )
     devices = _devices(record, units)
     started = job.started_at if means.state is RunState.RUNNING else None
-    return Observation(means.state, engine_id, started, message=means.told, devices=devices)
+    return Observation(means.state, engine_id, started, message=means.reported, devices=devices)
 
 
-def _waiting(job: SlurmJob, told: str) -> str:
-    return why_waiting(job.reason) or told
+def _waiting(job: SlurmJob, reported: str) -> str:
+    return why_waiting(job.reason) or reported
 
 
 def start_between(job: SlurmJob, now: datetime) -> Range | None:
@@ -203,20 +205,20 @@ def _reason(evidence: Evidence) -> tuple[EndReason, str]:
         return EndReason.SUPERVISOR_LOST, "Slurm no longer knows the job, and the job left no word of its end"
     means = meaning(source.states)
     reason = means.reason or EndReason.SUPERVISOR_LOST
-    told = means.told
-    if reason is EndReason.CANCELLED and not told:
-        reason, told = ends.cancelled(_canceller(evidence), _own(evidence), _who(evidence))
+    reported = means.reported
+    if reason is EndReason.CANCELLED and not reported:
+        reason, reported = ends.cancelled(_canceller(evidence), _own(evidence), _who(evidence))
     elif reason is EndReason.NODE_LOST:
-        reason, told = ends.node_lost(_own(evidence), told)
+        reason, reported = ends.node_lost(_own(evidence), reported)
     if reason is not EndReason.COMPLETED:
-        return reason, told
+        return reason, reported
     if word is not None and word.missing:
         return EndReason.START_FAILED, evidence.tail or "the program was not found on the cluster"
     if word is not None and word.late:
         return EndReason.TIME_LIMIT, ""
     if word is None and not evidence.begun and "COMPLETED" not in source.states:
         return EndReason.START_FAILED, evidence.tail or "Slurm could not start it"
-    return reason, told
+    return reason, reported
 
 
 def _own(evidence: Evidence) -> Own:
@@ -270,14 +272,14 @@ def _who(evidence: Evidence) -> str:
 def _status(evidence: Evidence, reason: EndReason) -> tuple[int | None, str | None]:
     word = evidence.word
     if word is not None:
-        # A shell tells signals by numbers above 128; a program that itself ends with such a number looks the same.
+        # A shell reports signals by numbers above 128; a program that itself ends with such a number looks the same.
         if word.code > 128 and (name := _signal(word.code - 128)):
             return None, name
         return word.code, None
     if reason in (EndReason.NODE_LOST, EndReason.PREEMPTED, EndReason.SUPERVISOR_LOST):
         return None, None
-    told = (s for s in (evidence.accounted, evidence.job) if s is not None)
-    source = next((s for s in told if s.signal or s.exit_code is not None), None)
+    reported = (s for s in (evidence.accounted, evidence.job) if s is not None)
+    source = next((s for s in reported if s.signal or s.exit_code is not None), None)
     if source is None or (reason is EndReason.CANCELLED and not evidence.begun):
         return None, None
     if source.signal:

@@ -111,7 +111,7 @@ class KnownRun:
         if self.job is None or self.record.job is None:
             return None
         seen = observations.going_on(self.record, self.job, self.units, self.start)
-        # Its end is only told once all about it is known.
+        # Its end is only reported once all about it is known.
         if seen.state is RunState.ENDED:
             return Observation(RunState.RUNNING, seen.engine_id, self.job.started_at, devices=seen.devices)
         return seen
@@ -136,7 +136,7 @@ class RunSettler:
         if not ended:
             return set()
         words = await asyncio.gather(*(self._words_of(known) for known in ended))
-        # What the job itself recorded is enough to tell how it ended: the accounting follows, for all of them at once.
+        # What the job itself recorded is enough to say how it ended: the accounting follows, for all of them at once.
         asked = [
             known.job
             for known, found in zip(ended, words, strict=True)
@@ -194,9 +194,9 @@ class RunSettler:
         known.broken += 1
         if known.broken < PATIENCE:
             return False
-        told = f"it ended, but what it left behind cannot be understood: {reason(error)}"
+        reported = f"it ended, but what it left behind cannot be understood: {reason(error)}"
         number = "" if known.record.job is None else str(known.record.job)
-        final = Observation(RunState.ENDED, number, reason=EndReason.SUPERVISOR_LOST, message=told)
+        final = Observation(RunState.ENDED, number, reason=EndReason.SUPERVISOR_LOST, message=reported)
         try:
             await self.finish(known, final)
         except IsthmusError:

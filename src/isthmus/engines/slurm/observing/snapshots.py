@@ -8,7 +8,7 @@ Nobody else asks Slurm how jobs are: readers look at what the last answer said. 
   wait. What counts is the quickest of the last few: one that was slow because this machine was busy says nothing about
   the site;
 - about *a few* that have left word that they began or ended (see `mailbox`): at once, however long the pause is. So
-  the other pauses delay only what no job can tell by itself;
+  the other pauses delay only what no job can report by itself;
 - about *all jobs*, for recovery (a run that may have been sent without anybody hearing of it is found by its mark), for
   the site's inventory, and where jobs share the energy of nodes.
 

@@ -95,7 +95,7 @@ def failure(what: str, said: str) -> EngineRefused | SiteUnavailable:
 
 
 class Budget:
-    """So many calls per second in the long run, so many at once; more have to wait, and it is told."""
+    """So many calls per second in the long run, so many at once; more have to wait, and it is reported."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._rate, self._burst = per_second, max(1.0, burst)
@@ -121,7 +121,7 @@ class Budget:
             self._tokens -= 1
             self.calls += 1
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """For people."""
         held = f"; calls were held back {self.waited:.1f} s in all" if self.waited else ""
         return f"{self._rate:g} calls per second{held}"

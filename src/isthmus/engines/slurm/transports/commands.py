@@ -50,7 +50,7 @@ def _fence() -> str:
 def _check(what: str, done: Done) -> None:
     if done.code:
         error = failure(what, done.err or done.out)
-        # A question that is answered with no is as good as not answered; only submissions are refused.
+        # A query that is refused counts as unanswered; only submissions are refused.
         raise error if isinstance(error, SiteUnavailable) else SiteUnavailable(error.message)
 
 
@@ -159,7 +159,7 @@ class Scancel:
         return ["scancel", str(self.number)]
 
     def read(self, done: Done) -> None:
-        """Over already is as good."""
+        """One that is already over is no error."""
         if done.code and not any(sign in done.err.lower() for sign in _OVER):
             _check("scancel", done)
 
@@ -282,5 +282,5 @@ class ShowConfig:
         _check("scontrol show config", done)
         found = parsing.config(done.out)
         if not found.version:
-            raise EngineRefused("scontrol show config does not tell Slurm's version; is this Slurm?")
+            raise EngineRefused("scontrol show config does not report Slurm's version; is this Slurm?")
         return found

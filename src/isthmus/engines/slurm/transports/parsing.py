@@ -235,7 +235,7 @@ def pairs(line: str) -> Iterator[tuple[str, str]]:
 
 
 def moment(text: str) -> datetime | None:
-    """A time; the commands are told to write them in UTC."""
+    """A time; the commands are asked to write them in UTC."""
     if len(text) != 19 or text[10] != "T":
         return None
     try:

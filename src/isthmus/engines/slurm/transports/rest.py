@@ -96,8 +96,10 @@ class Rest:
         """Submit with the person's token."""
         call = rest_calls.SubmitJob(wanted)
         reply = _reply(await self._answer(call, wanted.user))
-        if told := reply.body.get("warnings"):
-            log.warning("slurmrestd has doubts about a submission", extra={"comment": wanted.comment, "told": told})
+        if reported := reply.body.get("warnings"):
+            log.warning(
+                "slurmrestd has doubts about a submission", extra={"comment": wanted.comment, "doubts": reported}
+            )
         return call.read(reply)
 
     async def cancel(self, number: int, user: str) -> None:
@@ -109,7 +111,7 @@ class Rest:
         await self._do(rest_calls.HoldJob(number, held), user)
 
     async def groups(self, user: str) -> frozenset[str] | None:
-        """slurmrestd does not tell."""
+        """slurmrestd does not report it."""
         del user
         return None
 

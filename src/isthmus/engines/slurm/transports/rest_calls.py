@@ -156,7 +156,7 @@ class CancelJob:
         return None
 
     def read(self, reply: Reply) -> None:
-        """Over already is as good."""
+        """One that is already over is no error."""
         if any(sign in text.lower() for _, text in reply.errors for sign in _OVER):
             return
         if any(code == rest_documents.NO_SUCH_JOB for code, _ in reply.errors):

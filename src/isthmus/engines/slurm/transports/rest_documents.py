@@ -275,7 +275,7 @@ def submission(wanted: Submission, version: int) -> dict[str, Any]:
         "environment": dict(wanted.environment) if plain else [f"{k}={v}" for k, v in wanted.environment.items()],
         "tasks": wanted.tasks,
         "cpus_per_task": wanted.cpus_per_task,
-        "nodes": node_range(wanted),  # a list of two numbers is taken by older versions, and not heeded
+        "nodes": node_range(wanted) or None,  # a list of two numbers is taken by older versions, and not heeded
     }
     if plain and not wanted.requeue:
         job["no_requeue"] = True  # older versions take any value of the other for yes

@@ -1,6 +1,6 @@
 """Several ways into one Slurm, each used for what it does best.
 
-Which ones there are is known from the settings; which of them work, and how long each takes to tell of all jobs, is
+Which ones there are is known from the settings; which of them work, and how long each takes to list all jobs, is
 found out when the engine is opened, and for those that did not work again from time to time. slurmrestd takes a job in
 a third of the time of `sbatch`, while `squeue` lists thousands in a tenth of the time of slurmrestd: so jobs are sent
 by one and looked at by the other. The accounting is asked by `sacct` where it can be, which looks for some jobs only.
@@ -54,7 +54,7 @@ class BestWays:
             raise errors[0]
 
     async def _try(self, name: str) -> IsthmusError | None:
-        """Find out how long a way takes to tell of all jobs; or why it cannot be used."""
+        """Find out how long a way takes to list all jobs; or why it cannot be used."""
         way = self._all[name]
         try:
             await way.open()
@@ -96,7 +96,7 @@ class BestWays:
 
     async def submit(self, wanted: Submission) -> int:
         """Submit, once."""
-        return await self._tell(lambda way: way.submit(wanted))
+        return await self._notify(lambda way: way.submit(wanted))
 
     async def cancel(self, number: int, user: str) -> None:
         """Ask for the end of a job: as often as is needed."""
@@ -146,7 +146,7 @@ class BestWays:
                 log.info("another way into Slurm is asked", extra={"way": name, "error": str(error)})
         return await self._use(last, call)
 
-    async def _tell(self, call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
+    async def _notify(self, call: Callable[[SlurmTransport], Awaitable[T]]) -> T:
         """Do what must not be done twice: by one way only."""
         return await self._use(self._awake(self._sending)[0], call)
 

@@ -51,7 +51,7 @@ class SshConnections:
         return self._settings.user
 
     async def open(self) -> None:
-        """Connect as the site's own account: so that what is wrong is told at once."""
+        """Connect as the site's own account: so that what is wrong is reported at once."""
         await self._connection(self._link(self.service))
 
     async def close(self) -> None:

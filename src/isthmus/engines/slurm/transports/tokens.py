@@ -66,7 +66,7 @@ def make(key: bytes, user: str, now: float, life: float = LIFE_SECONDS) -> str:
 def _signer() -> PyJWS:
     """PyJWT, with whatever bytes the key file holds as the secret, as Slurm itself does.
 
-    Slurm's documentation long told to make the key with `openssl genrsa`. PyJWT refuses such text as a secret of HS256,
+    Slurm's documentation long said to make the key with `openssl genrsa`. PyJWT refuses such text as a secret of HS256,
     and short ones, to protect those who verify tokens of strangers. Here nothing is verified.
     """
     import jwt  # tens of milliseconds, and only where tokens are made

@@ -1,0 +1,5 @@
+#!/bin/bash
+#SBATCH -J killed -o killed.out
+echo before
+kill -TERM $$
+sleep 5
