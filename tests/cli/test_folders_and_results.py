@@ -101,8 +101,8 @@ def test_a_script_that_needs_slurms_programs_waits_for_a_site_that_has_them(isth
     done = isthmus("run", "--detach", "--site", "local", "steps.sh")
     assert "the script calls srun, so it runs at Slurm sites only" in done.stderr
     name = done.stdout.strip()
-    told = eventually(lambda: json.loads(isthmus("job", name, "-o", "json").stdout)["status"].get("message"))
-    assert "options for slurm" in told
+    reported = eventually(lambda: json.loads(isthmus("job", name, "-o", "json").stdout)["status"].get("message"))
+    assert "options for slurm" in reported
     assert isthmus("cancel", name).returncode == 0
 
 

@@ -105,8 +105,8 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if hasattr(error, "format_message") and isinstance(told := getattr(error, "message", None), str):
-                error.message = plain_words(told)  # type: ignore[attr-defined]
+            if hasattr(error, "format_message") and isinstance(said := getattr(error, "message", None), str):
+                error.message = plain_words(said)  # type: ignore[attr-defined]
             raise
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

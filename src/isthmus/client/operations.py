@@ -165,8 +165,8 @@ class Operations(ABC, Generic[Handle]):
 
         `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
         name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
-        or the path of a file. `notice` is told what was left out unasked. The options are those of `JobOptions`. An
-        image may be a file here (`oci-archive:FILE`), which is sent along too.
+        or the path of a file. `notice` is called with what was left out unasked. The options are those of `JobOptions`.
+        An image may be a file here (`oci-archive:FILE`), which is sent along too.
         """
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
         image = image_files(options.get("image"))

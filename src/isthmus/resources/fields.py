@@ -1,10 +1,10 @@
-"""Field types that several kinds share: durations and amounts, checked at the border, kept as written."""
+"""Field types that several kinds share: durations, amounts and names, checked at the border and kept as written."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
@@ -96,3 +96,19 @@ Memory = Annotated[
     BeforeValidator(_memory),
     Field(description="512Mi, 4Gi or 2G", max_length=32, json_schema_extra=_amount(_MEMORY)),
 ]
+
+
+def _below(folder: str) -> str:
+    if folder != "." and ("\0" in folder or {"", ".", ".."} & set(folder.removesuffix("/").split("/"))):
+        raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
+    return folder.removesuffix("/")
+
+
+def _stays(pattern: str) -> str:
+    if ".." in pattern.split("/"):
+        raise ValueError("must be a file below the job's own folder, such as logs/%j.out")
+    return pattern
+
+
+Below = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_below)]
+LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024), AfterValidator(_stays)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
@@ -22,7 +22,7 @@ from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_a
 from .engine_options import EngineOptions
 from .engine_options import SlurmOptions as SlurmOptions
 from .expressions import parse_expression
-from .fields import Cpus, Duration, Memory, check_path, check_pattern
+from .fields import Below, Cpus, Duration, LogPattern, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
 from .roles import READ, WRITE
@@ -39,22 +39,6 @@ MAX_WORDS = 10_000
 ARRAY_LABEL = "isthmus.dev/array"
 INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
-
-
-def _below(folder: str) -> str:
-    if folder != "." and ("\0" in folder or {"", ".", ".."} & set(folder.removesuffix("/").split("/"))):
-        raise ValueError("must be a folder below the job's own, such as data, or . for the job's own folder")
-    return folder.removesuffix("/")
-
-
-def _stays(pattern: str) -> str:
-    if ".." in pattern.split("/"):
-        raise ValueError("must be a file below the job's own folder, such as logs/%j.out")
-    return pattern
-
-
-Below = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_below)]
-LogPattern = Annotated[str, StringConstraints(pattern=r"^[^/\x00][^\x00]*$", max_length=1024), AfterValidator(_stays)]
 
 
 class Intent(StrEnum):

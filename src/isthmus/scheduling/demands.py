@@ -66,7 +66,7 @@ class Tariff:
         return hour / 3600
 
     def power(self, room: Room) -> float | None:
-        """Watts, as far as the classes tell; None if they tell nothing."""
+        """Watts, as far as the classes report; None if they say nothing."""
         parts = [self.watts[name] * count for name, count in room.devices if name in self.watts]
         if "cpu" in self.watts:
             parts.append(self.watts["cpu"] * room.milli_cpus / 1000)

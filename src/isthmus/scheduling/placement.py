@@ -225,12 +225,12 @@ def why_there(
         return None
     others = [site for site in asked if site is not chosen][:MOST_TOLD]
     priced = len({site.tariff.rate(demand.room) for site in asked}) > 1
-    told = [f"{site.name}: {hindered[site.name] or _state(demand, site, free, priced=priced)}" for site in others]
+    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free, priced=priced)}" for site in others]
     here = _state(demand, chosen, free, priced=priced)
     if free[chosen.name].lacks(demand.room):
         queue = "cheapest queue" if priced else "queue that is least full"
         here = f"no site has room now; it waits in the {queue}, {here}"
-    return "; ".join([here, *told])
+    return "; ".join([here, *reported])
 
 
 def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: bool) -> str:

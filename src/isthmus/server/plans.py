@@ -47,7 +47,7 @@ class StorePlans:
     async def prepare(self, job: Job) -> Callable[[], PlanStatus]:
         """Read what is needed, and return what works out the plan for the job as it is given: pure, for a thread.
 
-        Its uid tells whether it is a job that there is.
+        Its uid says whether it is a job that there is.
         """
         if job.status.phase.terminal:
             raise Conflict(f"job {job.name} has {job.status.phase.value.lower()}; there is nothing left to plan")

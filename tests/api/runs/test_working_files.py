@@ -73,6 +73,6 @@ async def test_it_is_said_why_there_are_none(api: RunningApi) -> None:
     await api.create_job("over", phase="Succeeded", startedAt="2026-01-31T18:00:00Z")
     await api.create_job("many", {"array": {"indices": "0-3"}})
     async with api.client() as client:
-        for name, told in (("waits", "has not started"), ("over", "is over"), ("many", "such as many-0")):
-            assert told in (await client.get(f"{JOBS}/{name}/files")).json()["message"]
+        for name, reported in (("waits", "has not started"), ("over", "is over"), ("many", "such as many-0")):
+            assert reported in (await client.get(f"{JOBS}/{name}/files")).json()["message"]
         assert "is over" in (await client.get(f"{JOBS}/over/files/x")).json()["message"]

@@ -53,8 +53,8 @@ def test_a_file_is_read_from_its_beginning(shell: Call) -> None:
 def test_the_input_of_a_loop_is_left_to_the_loop(shell: Call, loop: str) -> None:
     found = shell(loop.format("$isthmus run -q -- sh -c 'echo $0; cat' $x"))
     assert found.stdout == "one\ntwo\nthree\n"
-    told = shell("cat list | (sleep 0.2; $isthmus run -- cat; :)").stderr
-    assert "-i sends it" in told
+    reported = shell("cat list | (sleep 0.2; $isthmus run -- cat; :)").stderr
+    assert "-i sends it" in reported
     assert shell("cat list | (read x; $isthmus run -q -i -- cat; :)").stdout == "two\nthree\n"
     assert shell("cat list | ($isthmus run --no-stdin -- cat; :)").stderr == ""
 

@@ -13,8 +13,8 @@ import pytest
 from isthmus.engines.base import Run
 from isthmus.engines.local.driver import SHARED_NETWORK, LocalEngine
 from isthmus.engines.local.networking import NAMESERVER, resolver_lines
-from isthmus.errors import Misconfigured
-from isthmus.testing.engines import new_run_id, wait_ended, whole_log
+from isthmus.errors import Misconfigured, SiteUnavailable
+from isthmus.testing.engines import new_run_id, until, wait_ended, whole_log
 
 from .conftest import ACCOUNT, IS_ROOT, MakeEngine
 
@@ -75,9 +75,7 @@ with socket.create_connection(("{outward_address()}", {outer.getsockname()[1]}),
         assert network
         os.kill(supervisor, 9)
         await wait_ended(engine, run.id)
-        for pid in network:
-            while Path(f"/proc/{pid}/cmdline").exists() and b"slirp4netns" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                pass
+        await until(lambda: _gone(network), "the end of its network")
 
     async def test_a_job_that_is_asked_to_end_still_has_its_network(engine: LocalEngine) -> None:
         with socket.create_server(("0.0.0.0", 0)) as server:
@@ -100,6 +98,29 @@ time.sleep(60)
             with server.accept()[0] as connection:
                 assert connection.recv(10) == b"bye"
 
+    async def test_without_its_network_a_job_does_not_begin_and_is_tried_again(
+        make_engine: MakeEngine, programs: Path, tmp_path: Path
+    ) -> None:
+        broken = tmp_path / "broken"
+        real = shutil.which("slirp4netns") or "/usr/bin/slirp4netns"
+        (programs / "slirp4netns").write_text(f'#!/bin/sh\n[ -e {broken} ] && exit 1\nexec {real} "$@"\n')
+        (programs / "slirp4netns").chmod(0o755)
+        engine = await make_engine(programs=str(programs), network="Private")
+        broken.touch()
+        run = Run(new_run_id(), "n", "j", ("echo", "ran"), account=ACCOUNT)
+        with pytest.raises(SiteUnavailable, match="slirp4netns did not connect"):
+            await engine.submit(run)
+        assert await engine.observe(run.id) is None
+        broken.unlink()
+        await engine.submit(run)
+        assert (await wait_ended(engine, run.id)).exit_code == 0
+        assert await whole_log(engine, run.id) == b"ran\n"
+
+
+async def _gone(pids: list[int]) -> bool:
+    """Whether nothing is left of them, not even what waits to be buried."""
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
 
 def _networks(supervisor: int) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(supervisor)], capture_output=True, check=True)
@@ -108,9 +129,9 @@ def _networks(supervisor: int) -> list[int]:
 
 async def test_where_there_is_no_slirp4netns_the_site_says_so(make_engine: MakeEngine, programs: Path) -> None:
     engine = await make_engine(programs=str(programs))
-    told = (await engine.probe([])).features["network"]
-    assert told.startswith(SHARED_NETWORK)
-    assert "apt install slirp4netns" in told
+    reported = (await engine.probe([])).features["network"]
+    assert reported.startswith(SHARED_NETWORK)
+    assert "apt install slirp4netns" in reported
     with pytest.raises(Misconfigured, match="network of their own"):
         await make_engine(programs=str(programs), network="Private")
 

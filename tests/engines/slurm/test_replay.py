@@ -172,11 +172,11 @@ class Isthmus:
         return Sent(folder, text, process)
 
     def end(self, sent: Sent) -> Replay:
-        told = sent.process.communicate(timeout=120)
+        reported = sent.process.communicate(timeout=120)
         jobs = self._server.request(self._server.jobs())["items"]
         here = [job for job in jobs if job["spec"]["placement"]["sites"] == [self._site]]
         mine = [job for job in here if job["spec"].get("script", "") == sent.text]
-        assert mine, told
+        assert mine, reported
         numbers = {int(job["status"]["engineId"]) for job in mine if job["status"].get("engineId")}
         arrays = {number_of(job["metadata"]["uid"]) for job in mine if job["spec"].get("array")}
         return Replay(sent.folder, numbers | arrays, sent.process.returncode)
@@ -214,24 +214,24 @@ Replays = dict[tuple[str, str], Replay]
 
 
 @pytest.fixture(scope="module")
-def replays(books_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replays]:
+def replays(accounting_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replays]:
     """All scripts, run in all ways."""
-    with books_lab.place.conf.open("a") as conf:
+    with accounting_lab.place.conf.open("a") as conf:
         conf.write(f"FirstJobId={FIRST}\n")
-    books_lab.call("scontrol", "reconfigure")
+    accounting_lab.call("scontrol", "reconfigure")
     names = ["hello", *(name for name in SCRIPTS if name != "hello")]
     top = tmp_path_factory.mktemp("replay")
     with running_server(top / "data") as server:
-        plain = Sbatch(books_lab)
+        plain = Sbatch(accounting_lab)
         found: Replays = {("hello", "sbatch"): (first := plain.send("hello", 0))}
         (hello,) = first.numbers
         found |= {(name, "sbatch"): plain.send(name, hello) for name in names[1:]}
         for way in ("REST", "Command"):
-            ours = Isthmus(server, register(server, books_lab, way), top / way)
+            ours = Isthmus(server, register(server, accounting_lab, way), top / way)
             sent = {name: ours.send(name, hello) for name, by in CASES if by == way}
             found |= {(name, way): ours.end(one) for name, one in sent.items()}
         for replay in found.values():
-            account(books_lab, replay)
+            account(accounting_lab, replay)
         yield found
 
 

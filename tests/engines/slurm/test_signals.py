@@ -34,7 +34,9 @@ def started(shell: list[str], folder: Path, program: str) -> subprocess.Popen[by
     (folder / "work").mkdir(parents=True)
     run = Run("u.0", "t", "signals", command=("/bin/sh", "-c", program.format(ready=folder / "ready")))
     text = scripts.launch(
-        scripts.batch(scripts.Wishes(str(folder))), scripts.program(run, str(folder), {}), "exec sleep 1000\n"
+        scripts.batch(run, str(folder), "ann", metered=False, ask_usage=False),
+        scripts.program(run, str(folder), {}),
+        "exec sleep 1000\n",
     )
     (folder / "launch").write_text(text)
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}

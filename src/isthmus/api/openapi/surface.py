@@ -220,8 +220,8 @@ def _logs() -> Operations:
     responses = {"200": answer} | errors(READ_ERRORS)
     follow = ApiParameter("follow", "go on until the job has ended and everything was sent", "boolean")
     for kind, run in _runs():
-        reported = f"Read or follow the output of {_a(kind)}"
-        found = _one("logs", f"read{kind.name}Log", reported, (*parameters, *run), responses)
+        title = f"Read or follow the output of {_a(kind)}"
+        found = _one("logs", f"read{kind.name}Log", title, (*parameters, *run), responses)
         yield path_of(kind, "log"), "get", found | apart(follow)
 
 
@@ -252,8 +252,8 @@ def _telemetry() -> Operations:
     responses = {"200": found} | errors(READ_ERRORS)
     for kind, run in _runs():
         summary = f"Read or follow what is measured of {_a(kind)}"
-        reported = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
-        yield path_of(kind, "metrics"), "get", reported | apart(follow)
+        reading = _one("telemetry", f"read{kind.name}Metrics", summary, (*parameters, *run), responses)
+        yield path_of(kind, "metrics"), "get", reading | apart(follow)
     since = ApiParameter("since", "only points after this time, in seconds since 1970", "number")
     text = {"200": ok("Lines.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     for base, where, name in ((TENANT, (NAMESPACE,), "Tenant"), (EVERYWHERE, (), "Platform")):
@@ -307,13 +307,13 @@ def _outputs() -> Operations:
     listed = {"200": answer} | errors(READ_ERRORS)
     path = ApiParameter("path", "path of the file; it may contain /", place="path", pattern="^.+$")
     for kind, run in _runs():
-        of, reported = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
+        of, which = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)}"
         several = (*where, archive, *run)
-        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{reported}", several, listed)
+        listing = _one("outputs", f"listOutputs{of}", f"List or archive outputs{which}", several, listed)
         yield path_of(kind, "outputs"), "get", listing
         at, one = path_of(kind, "outputs/{path}"), (*where, path, *run)
-        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{reported}", one, _download())
-        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{reported}", one, _head())
+        yield at, "get", _one("outputs", f"readOutput{of}", f"Read one output{which}", one, _download())
+        yield at, "head", _one("outputs", f"headOutput{of}", f"Ask for one output{which}", one, _head())
 
 
 def _folders() -> Operations:
@@ -326,11 +326,11 @@ def _folders() -> Operations:
         ApiParameter("limitBytes", "at most so many bytes", "integer", minimum=1, maximum=2**62),
     )
     for kind, run in _runs():
-        of, told = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)} while it runs"
-        listing = _one("folders", f"listFiles{of}", f"List files{told}", (*where, *run), listed)
+        of, which = "" if kind is JOB else f"Of{kind.name}", f" of {_a(kind)} while it runs"
+        listing = _one("folders", f"listFiles{of}", f"List files{which}", (*where, *run), listed)
         yield path_of(kind, "files"), "get", listing
         responses = content_now | errors((*READ_ERRORS, 409, 413))
-        one = _one("folders", f"readWorkingFile{of}", f"Read one file{told}", (*where, *part, *run), responses)
+        one = _one("folders", f"readWorkingFile{of}", f"Read one file{which}", (*where, *part, *run), responses)
         yield path_of(kind, "files/{path}"), "get", one
 
 

@@ -18,7 +18,7 @@ def plan_page(plan: Object, indent: str = "") -> str:
     why = read_reasons(str(plan["message"]))
     lines = [
         f"{one_line(why.headline).rstrip('.')}.",
-        *(f"  {one_line(f'{site}: {told}')}" for site, told in why.sites),
+        *(f"  {one_line(f'{site}: {reason}')}" for site, reason in why.sites),
     ]
     if plan.get("deadline"):
         lines.append(f"Deadline: {plan['deadline']}")

@@ -64,10 +64,10 @@ def _is_demanding(options: RunOptions) -> bool:
 def never_starts(client: Client, job: JobHandle) -> str:
     """Why no site can run the job as sites are now; empty if one can, or if nobody says."""
     try:
-        told = read_reasons(str(client.plan(job.name, namespace=job.namespace).get("message") or "")).headline
+        reason = read_reasons(str(client.plan(job.name, namespace=job.namespace).get("message") or "")).headline
     except IsthmusError:
         return ""
-    return told if told.startswith(NO_SITE) else ""
+    return reason if reason.startswith(NO_SITE) else ""
 
 
 def address(job: JobHandle, options: RunOptions) -> str:

@@ -36,7 +36,7 @@ class DiskLimit:
         """`processes` are those of the run."""
         free = free_bytes(folders[0]) * 9 // 10
         self.limit = min(limit, free) if limit else free
-        self._told = bool(limit) and limit <= free
+        self._reported = bool(limit) and limit <= free
         self._folders = [str(folder) for folder in folders]
         self._device = folders[0].stat().st_dev
         self._processes = processes
@@ -93,7 +93,7 @@ class DiskLimit:
 
     def _too_much(self) -> str:
         size = f"{self.limit / 2**30:.1f} GiB" if self.limit >= 2**30 else f"{self.limit / 2**20:.0f} MiB"
-        why = "" if self._told else ", nine tenths of what was free when it began"
+        why = "" if self._reported else ", nine tenths of what was free when it began"
         return f"The job's working folder and /tmp took more than {size} of disk{why}, or are nested too deeply."
 
 

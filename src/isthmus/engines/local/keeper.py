@@ -57,7 +57,10 @@ def main(root: str, name: str) -> None:
 
 def serve(listener: socket.socket, address: str, lock: int) -> None:
     """Answer until asked to stop, until nobody asks any more, or until the root is gone."""
+    from isthmus.engines.local.processes import PR_SET_CHILD_SUBREAPER, prctl
+
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are not waited for
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # nor what they leave behind: in a container nobody else might bury it
     identity = os.stat(address).st_ino
     listener.settimeout(_LOOK_SECONDS)
     last = time.monotonic()

@@ -120,6 +120,7 @@ def try_out(program: str, command: list[str]) -> int:
     network.wait()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.kill(network.pid, signal.SIGKILL)
+    os.waitpid(network.pid, 0)
     return code
 
 

@@ -83,7 +83,7 @@ def parents() -> dict[int, int]:
 
 
 def children(pid: int) -> set[int]:
-    """The children of a process; with one thread, and a kernel that tells, without looking at all processes."""
+    """The children of a process; with one thread, and a kernel that says, without looking at all processes."""
     try:
         return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()}
     except FileNotFoundError:

@@ -208,7 +208,7 @@ class Supervisor:
             return
         try:
             become_job(self._spec, self._folder, self._group, supervisor, report, go, leaving)
-        except BaseException as error:  # noqa: BLE001 - this process has no other way to tell
+        except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
             os.write(report, f"The job could not be started: {error}".encode()[:MESSAGE_LIMIT])
         finally:
             os._exit(127)

@@ -230,19 +230,10 @@ class SlurmEngine:
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
         measured, guessed = self._metering(run)
-        wishes = scripts.Wishes(
-            folder,
-            run.working_dir,
-            scripts.log_files(run, user),
-            run.append_logs,
-            run.separate_streams,
-            run.time_limit,
-            tuple(sorted(devices.items())),
-            bool(measured.meters),
-            ask_usage=self._settler.facts.gathers_usage and not self._settler.facts.accounting,
-        )
+        asks = self._settler.facts.gathers_usage and not self._settler.facts.accounting
+        batch = scripts.batch(run, folder, user, devices=devices, metered=bool(measured.meters), ask_usage=asks)
         program = scripts.program(run, folder, scripts.environment(run, user, folder))
-        whole = scripts.launch(scripts.batch(wishes), program, sampler.script(measured, guessed))
+        whole = scripts.launch(batch, program, sampler.script(measured, guessed))
         launch = {"launch": LaunchFile(whole)}
         if run.script is not None:
             launch["script"] = LaunchFile(run.script, 0o500)

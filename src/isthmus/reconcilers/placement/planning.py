@@ -109,9 +109,9 @@ class DeadlinePlanner:
             if seat is None:
                 waits[uid] = _unseated(uid, survey, outlook, ground)
                 continue
-            told = _reported(uid, survey, seat)
+            reported = _reported(uid, survey, seat)
             if not outlook.starts_now(uid, now):
-                waits[uid] = ("Planned", told)
+                waits[uid] = ("Planned", reported)
                 continue
             demand = seat.bid.way.demand
             if over := budgets.exceeded(demand):
@@ -119,7 +119,7 @@ class DeadlinePlanner:
                 waits[uid] = (verdict.reason, no_plan(verdict.message, now, deadline=survey.deadlines[uid]))
                 continue
             budgets.take(demand)
-            starts[uid] = Start(seat.bid.way.site, seat.bid.way.chosen, told, demand)
+            starts[uid] = Start(seat.bid.way.site, seat.bid.way.chosen, reported, demand)
         seats = {uid: seat for uid, seat in outlook.seats.items() if uid in starts or waits[uid][0] == "Planned"}
         held = self._held(replace(outlook, seats=seats), survey, ground, everything=False)
         for start in starts.values():

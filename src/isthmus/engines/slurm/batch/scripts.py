@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
@@ -49,41 +48,28 @@ def launch(batch: str, program: str, sample: str) -> str:
     return f'case "$1" in\nprogram)\n{program};;\nsample)\nshift\n{sample};;\n*)\n{batch};;\nesac\n'
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the batch script must know."""
+def batch(
+    run: Run, folder: str, user: str, *, devices: Mapping[str, str] | None = None, metered: bool, ask_usage: bool
+) -> str:
+    """The script that runs on the first node.
 
-    folder: str
-    working_dir: str = ""
-    log_files: tuple[tuple[Stream, str], ...] = ()
-    """Of each stream, the name of a file as a word of the shell: see `log_files`."""
-    append_logs: bool = False
-    separate_streams: bool = False
-    time_limit: float | None = None
-    devices: tuple[tuple[str, str], ...] = ()
-    """Class and generic resource of each kind of device."""
-    metered: bool = False
-    """Whether the sampler reads meters, and shall read them once more at the end."""
-    ask_usage: bool = False
-    """Have Slurm itself asked for peak memory and energy at the end: where it keeps no accounting."""
-
-
-def batch(wishes: Wishes) -> str:
-    """The script that runs on the first node."""
-    seconds = wishes.time_limit
+    `devices` maps classes to generic resources; `metered` says that the sampler reads meters, and shall read them once
+    more at the end; `ask_usage` has Slurm itself asked for peak memory and energy, where it keeps no accounting.
+    """
+    seconds = run.time_limit
     exact = f"{seconds:g}" if seconds is not None and seconds % 60 else ""
-    errors = '2>>"$run/stderr"' if wishes.separate_streams else "2>&1"
+    errors = '2>>"$run/stderr"' if run.separate_streams else "2>&1"
     return _BATCH.format(
-        folder=shlex.quote(wishes.folder),
-        start=shlex.quote(wishes.working_dir or "."),
-        logs=_logs(wishes),
+        folder=shlex.quote(folder),
+        start=shlex.quote(run.working_dir or "."),
+        logs=_logs(run, user),
         errors=errors,
         limit=exact,
         grace=GRACE_SECONDS,
-        units=_units(wishes.devices),
-        usage=_USAGE if wishes.ask_usage else "",
-        metered="wait $sampler\n  " if wishes.metered else "",
-        counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if wishes.metered else "",
+        units=_units(sorted((devices or {}).items())),
+        usage=_USAGE if ask_usage else "",
+        metered="wait $sampler\n  " if metered else "",
+        counted='  [ -r "$run/.meters" ] && cat "$run/.meters"\n' if metered else "",
     )
 
 
@@ -205,16 +191,16 @@ show() {{
 """
 
 
-def _logs(wishes: Wishes) -> str:
+def _logs(run: Run, user: str) -> str:
     """A run that Slurm starts again goes on with the log that it had."""
-    if not wishes.log_files:
+    if not run.log_files:
         return ""
-    append = '[ -s "$run/$1" ] || [ ! -f "./$2" ] || cat "./$2" >>"$run/$1"\n  ' if wishes.append_logs else ""
-    lines = [f"show {stream.value} {name}\n" for stream, name in wishes.log_files]
+    append = '[ -s "$run/$1" ] || [ ! -f "./$2" ] || cat "./$2" >>"$run/$1"\n  ' if run.append_logs else ""
+    lines = [f"show {stream.value} {name}\n" for stream, name in _log_files(run, user)]
     return _LOGS.format(append=append) + "".join(lines)
 
 
-def log_files(run: Run, user: str) -> tuple[tuple[Stream, str], ...]:
+def _log_files(run: Run, user: str) -> list[tuple[Stream, str]]:
     """The files that the log is to be seen as. Number and node are known when the job begins."""
     part = run.array
     known = parts(
@@ -228,10 +214,10 @@ def log_files(run: Run, user: str) -> tuple[tuple[Stream, str], ...]:
             return '"$SLURMD_NODENAME"'
         return f'"$(printf %0{width}d "$SLURM_JOB_ID")"' if width else '"$SLURM_JOB_ID"'
 
-    return tuple((stream, expand(pattern, value, shlex.quote)) for stream, pattern in run.log_files.items())
+    return [(stream, expand(pattern, value, shlex.quote)) for stream, pattern in run.log_files.items()]
 
 
-def _units(devices: tuple[tuple[str, str], ...]) -> str:
+def _units(devices: Sequence[tuple[str, str]]) -> str:
     """Slurm sets no variable for boards: its own description of the job names the units."""
     if not devices:
         return ""
