@@ -34,8 +34,14 @@ from .remote_browsing import list_remote, read_remote
 _HANDLES = 64
 _LOGS = frozenset({"stdout", "stderr"})
 # Fixed texts; what varies comes as arguments.
-_UNPACK = 'umask 077; test -d "$2" && exit 0; mkdir "$1" && tar -xpf - -C "$1" && mv -T "$1" "$2"'
+# What comes last must have come: where an archive was cut off between two files, tar takes that for its end.
+_UNPACK = (
+    'umask 077; test -d "$2" && exit 0; mkdir "$1" && tar -xpf - -C "$1" && rm -- "$1/.whole" && mv -T "$1" "$2" || '
+    '{ rm -rf -- "$1"; exit 1; }'
+)
 _REMOVE = 'for p; do test -e "$p" || continue; chmod -R u+rwX -- "$p" 2>/dev/null; rm -rf -- "$p"; done'
+# What starts the run first; and what may be left of a folder whose sending was cut off.
+_FORGET = f'set -- "$1/launch" "$1" "${{1%/*}}/.${{1##*/}}-"*; {_REMOVE}'
 _FOLDERS = (
     'umask 077; mkdir -p -- "$1"; chmod 711 -- "$1"; mkdir -p -- "$1/active" "$1/over" "$1/staging"; '
     # Under another name until its mode is right: a folder that persons cannot enter would be taken for ready.
@@ -446,8 +452,7 @@ class RemoteFiles:
         """Remove the run's folder."""
         for name in _LOGS:
             self._handles.pop(LogFile(run_id, user, name), None)
-        folder = self.folder(run_id)
-        await step_async(self._sh, _REMOVE, f"{folder}/launch", folder, user=user)
+        await step_async(self._sh, _FORGET, self.folder(run_id), user=user)
 
 
 def _pack(out: IO[bytes], launch: Mapping[str, LaunchFile], source: FileSource | None) -> None:
@@ -475,6 +480,7 @@ def _pack(out: IO[bytes], launch: Mapping[str, LaunchFile], source: FileSource |
             with source.path_of(entry).open("rb") as content:
                 info.size, info.mode = entry.size, entry.mode & 0o777
                 tar.addfile(info, content)
+        _add(tar, ".whole", b"", 0o600)
 
 
 def _folder(name: str) -> tarfile.TarInfo:
