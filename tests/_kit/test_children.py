@@ -99,3 +99,47 @@ def _alive(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
         return False
+
+
+async def test_a_child_is_started_at_once_and_given_its_input_when_that_is_ready(
+    pool: Children, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+
+    async def ready() -> None:
+        while not started.exists():
+            await asyncio.sleep(0.01)
+
+    ended = await pool.run(["sh", "-c", f": >{started}; cat"], env=ENV, stdin=b"the input", seconds=60, ready=ready)
+    assert (ended.code, ended.out) == (0, b"the input")
+
+
+async def test_a_child_whose_input_does_not_get_ready_is_given_none_and_ended(pool: Children, tmp_path: Path) -> None:
+    read = tmp_path / "read"
+
+    async def ready() -> None:
+        raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        await pool.run(
+            ["sh", "-c", f"cat >{read}.new && mv {read}.new {read}"], env=ENV, stdin=b"x", seconds=60, ready=ready
+        )
+    assert not read.exists() or read.read_bytes() == b""
+
+
+async def test_an_input_that_does_not_fit_into_a_pipe_is_awaited_first(pool: Children) -> None:
+    done: list[bool] = []
+
+    async def ready() -> None:
+        done.append(True)
+
+    text = os.urandom(1_000_000)
+    assert (await pool.run(["cat"], env=ENV, stdin=text, seconds=60, ready=ready)).out == text
+    assert done
+
+
+async def test_a_child_that_does_not_wait_for_its_input_is_no_error(pool: Children) -> None:
+    async def ready() -> None:
+        await asyncio.sleep(0.1)
+
+    assert (await pool.run(["false"], env=ENV, stdin=b"x", seconds=60, ready=ready)).code == 1

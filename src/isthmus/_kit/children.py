@@ -4,6 +4,10 @@ A server's event loop (uvloop's, and asyncio's with it) starts a child by forkin
 happens meanwhile: the more memory the server has, the longer. `subprocess.Popen` uses vfork where nothing has to be
 done between fork and exec, which copies nothing; so it is called here, in a thread of a small pool. Whatever is read is
 bounded, and a child that does not end in time is ended with all that it started.
+
+A child whose input is not ready can be started all the same: most of the time that a small program takes goes by before
+it reads. It is given its input, in one write that is read whole or not at all, when the caller is ready; if that fails,
+or this process dies first, it finds its input empty.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 MOST_OUTPUT = 256 * 2**20
 """Bytes of one stream that are read. More is an error of the program, and not kept."""
 _PIECE = 1 << 16
+
+Ready = Callable[[], Awaitable[None]]
+"""What must be done before a child is given its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +57,23 @@ class Children:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(
-        self, words: Sequence[str], *, env: Mapping[str, str], stdin: bytes = b"", cwd: str = "/", seconds: float
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdin: bytes = b"",
+        cwd: str = "/",
+        seconds: float,
+        ready: Ready | None = None,
     ) -> Ended:
-        """Run to the end; raises TimeoutError (it was killed), OSError (it could not be started)."""
+        """Run to the end; raises TimeoutError (it was killed), OSError (it could not be started).
+
+        With `ready` it is started at once, and given its input when that is done; what that raises is raised.
+        """
+        if ready is not None and len(stdin) <= select.PIPE_BUF:
+            return await self._run_ahead(words, env, stdin, cwd, seconds, ready)
+        if ready is not None:
+            await ready()
         call = _Child(list(words), dict(env), stdin, cwd, seconds)
         future = asyncio.get_running_loop().run_in_executor(self._threads, call.run)
         try:
@@ -61,12 +82,35 @@ class Children:
             call.kill()
             raise
 
+    async def _run_ahead(
+        self, words: Sequence[str], env: Mapping[str, str], stdin: bytes, cwd: str, seconds: float, ready: Ready
+    ) -> Ended:
+        reads, writes = os.pipe()
+        call = _Child(list(words), dict(env), b"", cwd, seconds, reads)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call.run)
+        try:
+            try:
+                await ready()
+                with contextlib.suppress(BrokenPipeError):  # it ended without reading: its exit code says why
+                    os.write(writes, stdin)
+            finally:
+                os.close(writes)
+            return await future
+        except BaseException:
+            call.kill()
+            await asyncio.gather(future, return_exceptions=True)
+            raise
+
 
 class _Child:
     """One child, in a thread."""
 
-    def __init__(self, words: list[str], env: dict[str, str], stdin: bytes, cwd: str, seconds: float) -> None:
+    def __init__(
+        self, words: list[str], env: dict[str, str], stdin: bytes, cwd: str, seconds: float, reads: int | None = None
+    ) -> None:
         self._words, self._env, self._stdin, self._cwd, self._seconds = words, env, stdin, cwd, seconds
+        self._reads = reads
+        """A pipe that it reads in place of `stdin`; closed when it has been started."""
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
         self._lock = threading.Lock()
@@ -83,18 +127,11 @@ class _Child:
         """In the thread."""
         deadline = time.monotonic() + self._seconds
         with self._lock:
-            if self._killed:
-                raise TimeoutError
-            process = self._process = subprocess.Popen(
-                self._words,
-                stdin=subprocess.PIPE if self._stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._env,
-                cwd=self._cwd,
-                bufsize=0,
-                start_new_session=True,
-            )
+            try:
+                process = self._process = self._start()
+            finally:
+                if self._reads is not None:
+                    os.close(self._reads)
         ended = os.pidfd_open(process.pid)
         try:
             out, err = _talk(process, ended, self._stdin, deadline)
@@ -110,6 +147,21 @@ class _Child:
                 if pipe is not None:
                     pipe.close()
         return Ended(process.returncode, out, err)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._killed:
+            raise TimeoutError
+        given = subprocess.PIPE if self._stdin else subprocess.DEVNULL
+        return subprocess.Popen(
+            self._words,
+            stdin=given if self._reads is None else self._reads,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._env,
+            cwd=self._cwd,
+            bufsize=0,
+            start_new_session=True,
+        )
 
 
 def _talk(process: subprocess.Popen[bytes], ended: int, stdin: bytes, deadline: float) -> tuple[bytes, bytes]:

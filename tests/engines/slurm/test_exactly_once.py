@@ -6,15 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isthmus._kit.children import Ready
 from isthmus._kit.crashpoints import VARIABLE
 from isthmus.engines.base import EndReason, Run, RunState
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.sending import as_it_is
 from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.errors import SiteUnavailable
 from isthmus.lab.slurm.cluster import SlurmLab
@@ -29,7 +32,7 @@ POINTS = [
     "SharedFiles._prepare:rename",
     "SharedFiles._create_record:link",
     "SharedFiles._create_record:unlink",
-    "SlurmEngine._send:submit",
+    "send:submit",
 ]
 """Those of a submission. All that there are, are found and tried in `test_crash_points`."""
 
@@ -59,11 +62,24 @@ async def test_killed_between_any_two_steps(
     assert len(jobs_of(lab, run_id)) == 1
 
 
+async def test_what_cannot_be_recorded_is_not_sent(lab: SlurmLab, settings: SlurmSettings, engine: SlurmEngine) -> None:
+    records, away = Path(settings.folder, "active"), Path(settings.folder, "away")
+    records.rename(away)
+    run = run_of("echo once")
+    with pytest.raises(SiteUnavailable, match="cannot be used"):
+        await engine.submit(run)
+    assert not jobs_of(lab, run.id)
+    away.rename(records)
+    await engine.submit(run)
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+    assert len(jobs_of(lab, run.id)) == 1
+
+
 async def test_a_lost_reply_is_looked_for(lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     real = engine._transport.submit
 
-    async def lossy(wanted: Submission) -> int:
-        await real(wanted)
+    async def lossy(wanted: Submission, ready: Ready) -> int:
+        await real(wanted, ready)
         raise SiteUnavailable("the reply was lost")
 
     monkeypatch.setattr(engine._transport, "submit", lossy)
@@ -82,8 +98,8 @@ async def test_a_lost_reply_is_found_by_the_next_picture_too(
 ) -> None:
     real = engine._transport.submit
 
-    async def lossy(wanted: Submission) -> int:
-        await real(wanted)
+    async def lossy(wanted: Submission, ready: Ready) -> int:
+        await real(wanted, ready)
         raise SiteUnavailable("the reply was lost")
 
     monkeypatch.setattr(engine._transport, "submit", lossy)
@@ -101,7 +117,8 @@ async def test_a_request_that_arrives_late_does_nothing(
     real = engine._transport.submit
     stuck: list[Submission] = []
 
-    async def delayed(wanted: Submission) -> int:
+    async def delayed(wanted: Submission, ready: Ready) -> int:
+        await ready()
         stuck.append(wanted)
         monkeypatch.setattr(engine._transport, "submit", real)
         raise SiteUnavailable("no answer")
@@ -134,7 +151,7 @@ async def test_the_end_is_that_of_the_job_that_began(lab: SlurmLab, engine: Slur
         noted = engine._active[run.id].record.job
         lab.call("scontrol", "hold", str(noted))
         known = engine._active[run.id]
-        await engine._send(run, known)
+        await engine._send(run, known.record.user, partial(as_it_is, known))
         other = known.record.job
         known.record = known.record.sent(noted or 0)
     finally:

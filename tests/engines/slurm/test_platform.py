@@ -220,7 +220,7 @@ def test_sites_are_shown_and_exported(isthmus: Call, site: str, lab: SlurmLab) -
 
 
 @pytest.mark.parametrize(
-    "point", ["SharedFiles._create_record:link", "SlurmEngine._send:submit", "submit:after", "finish:collected"]
+    "point", ["SharedFiles._create_record:link", "send:submit", "submit:after", "finish:collected"]
 )
 def test_the_control_plane_is_killed(point: str, lab: SlurmLab, tmp_path: Path) -> None:
     """At any step: started again it goes on, and the job was run once."""

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -326,11 +327,18 @@ async def test_a_thousand_who_follow_a_log_cost_one_reader(engine: SlurmEngine) 
 # Kind to slurmctld
 
 
+async def is_running(engine: SlurmEngine, run_id: str) -> bool:
+    seen = await engine.observe(run_id)
+    return seen is not None and seen.state is RunState.RUNNING
+
+
 @real
 async def test_readers_never_reach_slurm(engine: SlurmEngine) -> None:
     runs = [run_of("exec sleep 1000") for _ in range(5)]
     for run in runs:
         await engine.submit(run)
+    for run in runs:
+        await until(partial(is_running, engine, run.id), "it to run")
     before, begin = engine._budget.calls, time.monotonic()
 
     async def read() -> None:

@@ -47,7 +47,7 @@ class Way:
         self._answer("some")
         return [SlurmJob(number, ("RUNNING",), user=user) for number in numbers]
 
-    async def submit(self, wanted: object) -> int:
+    async def submit(self, wanted: object, ready: object = None) -> int:
         del wanted
         self._answer("submit")
         return 7

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from isthmus._kit.crashpoints import step_async
 from isthmus._kit.locks import KeyedLocks
@@ -36,6 +37,7 @@ from isthmus.engines.news import News
 from isthmus.engines.slurm.batch import sampler, scripts, submissions
 from isthmus.engines.slurm.cluster.inventories import ClusterFacts, inventory
 from isthmus.engines.slurm.cluster.partitions import Submitter, choose
+from isthmus.engines.slurm.cluster.persons import Persons
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import LaunchFile, LogFile, RunFiles
 from isthmus.engines.slurm.files.logs import LogReaders
@@ -52,12 +54,10 @@ from isthmus.resources.engine_options import SlurmOptions
 
 from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .reading import SlurmReader
+from .sending import NOTE_DELAY, NOTE_SECONDS, AlreadyBegun, as_it_is, send
 from .settings import SlurmSettings
 
 log = logging.getLogger(__name__)
-
-NOTE_SECONDS = 5.0
-"""How long the numbers of jobs that were just sent are waited for at the end; without them Slurm is searched."""
 
 
 class SlurmEngine:
@@ -86,10 +86,9 @@ class SlurmEngine:
         self._nodes: Sequence[SlurmNode] = ()
         self._partitions: Sequence[SlurmPartition] = ()
         self._chosen: dict[Hashable, tuple[str, ...]] = {}
-        self._untold = set[str]()
+        self._untold, self._tidied = set[str](), set[str]()
         self._submitting = KeyedLocks()
-        self._users: dict[tuple[str, str], str] = {}
-        self._groups: dict[str, frozenset[str] | None] = {}
+        self._persons = Persons(settings, transport)
 
     async def open(self) -> None:
         """Connect, find the records, and take the first snapshot."""
@@ -164,21 +163,14 @@ class SlurmEngine:
         words = [*run.command, *run.args, *run.env, *run.env.values(), run.script or ""]
         if any("\0" in word for word in words):
             raise EngineRefused("A word of the command, script or environment contains a NUL character. Remove it.")
-        self._user_of(run)
+        self._persons.user_of(run)
         self._partitions_for(run)
-
-    def _user_of(self, run: Run) -> str:
-        """The account of whoever submitted it. Looked for once: a site may name thousands."""
-        person = run.namespace, run.member
-        if person not in self._users:
-            self._users[person] = self._settings.user_of(run)
-        return self._users[person]
 
     def _partitions_for(self, run: Run) -> tuple[str, ...]:
         gres = submissions.gres_of(run, self._gres)
         options = run.section(SlurmOptions)
         account = options.account or self._settings.account
-        access = Submitter(account, options.qos or "", self._groups.get(self._user_of(run)))
+        access = Submitter(account, options.qos or "", self._persons.groups_of(run))
         # Jobs come by the hundred and differ in nothing of this; what the cluster is, is new with each look at it.
         key = (options.partition, run.time_limit, run.nodes, run.memory_bytes, gres, access)
         if (known := self._chosen.get(key)) is None:
@@ -196,11 +188,11 @@ class SlurmEngine:
     async def _submit(self, run: Run, files: FileSource | None) -> Observation:
         if (seen := await self.observe(run.id)) is not None:
             return seen
-        await self._learn_groups(run)
+        await self._persons.learn_groups(run, self._partitions)
         self.check(run)
         known = self._active.get(run.id)
         if known is None:
-            known = await self._begin(run, files)
+            known = await self._send_new(run, files)
             if known is None:  # another was quicker, or it was barred
                 if (seen := await self.observe(run.id)) is not None:
                     return seen
@@ -211,22 +203,26 @@ class SlurmEngine:
             # It was meant to be sent before: Slurm may have it, although nobody heard of that.
             await self._search(known)
         if known.record.job is None:
-            await self._send(run, known)
+            await self._send(run, known.record.user, partial(as_it_is, known))
         self._watcher.watch(True)
         if (seen := known.observation()) is None:
             # It was sent before and Slurm does not show it: until it is settled what became of it, nothing is sent.
             raise SiteUnavailable(f"Slurm does not show job {known.record.job} at present; it is being looked for")
         return seen
 
-    async def _learn_groups(self, run: Run) -> None:
-        """Which groups the person is in, once, and only where a partition is for some groups only."""
-        user = self._user_of(run)
-        if user not in self._groups and any(partition.allow_groups is not None for partition in self._partitions):
-            self._groups[user] = await self._transport.groups(user)
+    async def _send_new(self, run: Run, files: FileSource | None) -> KnownRun | None:
+        """Send a run that has no record yet; None if it has one after all."""
+        begin = partial(self._begin, run, files)
+        try:
+            if files is not None:  # which may take minutes
+                begin = partial(as_it_is, await begin())
+            return await self._send(run, self._persons.user_of(run), begin)
+        except AlreadyBegun:
+            return None
 
-    async def _begin(self, run: Run, files: FileSource | None) -> KnownRun | None:
-        """Stage the folder and make the record; None if there is one."""
-        user = self._user_of(run)
+    async def _begin(self, run: Run, files: FileSource | None) -> KnownRun:
+        """Stage the folder and make the record; raises AlreadyBegun if there is one."""
+        user = self._persons.user_of(run)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
         measured, guessed = self._metering(run)
@@ -240,7 +236,7 @@ class SlurmEngine:
         record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
-            return None
+            raise AlreadyBegun
         known = KnownRun(record, unsure=False)
         self._active[run.id] = known
         return known
@@ -264,9 +260,21 @@ class SlurmEngine:
                 known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
             )
 
-    async def _send(self, run: Run, known: KnownRun) -> None:
-        folder, user = self._files.folder(run.id), known.record.user
-        wanted = submissions.make(
+    async def _send(self, run: Run, user: str, begin: Callable[[], Awaitable[KnownRun]]) -> KnownRun:
+        try:
+            known = await send(self._transport, self._watcher, self._wanted(run, user), begin)
+        except EngineRefused:
+            if self._active.pop(run.id, None) is not None:
+                await self._files.drop_record(run.id)
+                await self._files.remove(run.id, user)
+            raise
+        # Nobody has to wait for the note: without it, Slurm is searched for the run's mark, as after a lost reply.
+        self.tasks.spawn("slurm-note", partial(self._note, known), of=run.id)
+        return known
+
+    def _wanted(self, run: Run, user: str) -> submissions.Submission:
+        folder = self._files.folder(run.id)
+        return submissions.make(
             run,
             user=user,
             script=scripts.submitted(folder),
@@ -275,26 +283,13 @@ class SlurmEngine:
             gres=submissions.gres_of(run, self._gres),
             partitions=self._partitions_for(run),
             account=self._settings.account,
-            environment=self._job_environment(),
+            environment=self._settings.job_environment,
             after=self._awaited(run),
         )
-        known.unsure = known.sending = True  # until the answer is there
-        self._watcher.sending()
-        try:
-            number = await step_async(self._transport.submit, wanted)
-        except EngineRefused:
-            self._active.pop(run.id, None)
-            await self._files.drop_record(run.id)
-            await self._files.remove(run.id, user)
-            raise
-        finally:
-            known.sending, known.unsure_since = False, time.monotonic()
-        known.adopt(SlurmJob(number, ("PENDING",), user=user, comment=wanted.comment, submitted_at=datetime.now(UTC)))
-        # Nobody has to wait for the note: without it, Slurm is searched for the run's mark, as after a lost reply.
-        self.tasks.spawn("slurm-note", lambda: self._note(known), of=run.id)
 
     async def _note(self, known: KnownRun) -> None:
-        """Write down the number under which Slurm has the run."""
+        """Write down the number under which Slurm has the run; after those who wait for the run to be shown as sent."""
+        await asyncio.sleep(NOTE_DELAY)
         if known.record.final is None:
             try:
                 await self._settler.note(known)
@@ -310,10 +305,6 @@ class SlurmEngine:
                 raise SiteUnavailable(f"run {other.run_id}, which it waits for, is not in Slurm's queue any more")
             numbers[other.run_id] = known.record.job
         return numbers
-
-    def _job_environment(self) -> dict[str, str]:
-        env = {"PATH": self._settings.search_path}
-        return env | ({"SLURM_CONF": self._settings.conf} if self._settings.conf else {})
 
     async def _adopt(self, known: KnownRun, job: SlurmJob) -> None:
         """Slurm has the run under this number."""
@@ -521,9 +512,10 @@ class SlurmEngine:
             return [f"The working folder of run {run_id} is no longer there."]
 
     async def tidy(self, run_id: str) -> None:
-        """Free the working folder of a run that is over."""
-        if (record := await self._ended(run_id)) and record.user:
+        """Free the working folder of a run that is over; once, although it is asked for at every look at its end."""
+        if run_id not in self._tidied and (record := await self._ended(run_id)) and record.user:
             await self._files.tidy(run_id, record.user)
+            self._tidied.add(run_id)
 
     async def forget(self, run_id: str) -> None:
         """Remove everything of a run that is over."""
@@ -535,6 +527,7 @@ class SlurmEngine:
             await self._files.remove(run_id, record.user)
         await self._files.drop_record(run_id)
         self._over.pop(run_id, None)
+        self._tidied.discard(run_id)
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
         """How far the files of a run are, while they are being moved."""

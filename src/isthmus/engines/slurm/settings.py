@@ -115,6 +115,11 @@ class SlurmSettings:
         """PATH for commands and jobs."""
         return f"{self.path}:{SYSTEM_PATH}" if self.path else SYSTEM_PATH
 
+    @property
+    def job_environment(self) -> dict[str, str]:
+        """What Slurm passes on to jobs."""
+        return {"PATH": self.search_path} | ({"SLURM_CONF": self.conf} if self.conf else {})
+
     def user_of(self, run: Run) -> str:
         """The account of whoever submitted a run; raises EngineRefused with the remedy."""
         tenant, member = run.namespace, run.member

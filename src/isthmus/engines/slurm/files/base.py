@@ -42,6 +42,8 @@ class LogFile(NamedTuple):
     name: str
 
 
+LOGS = frozenset({"stdout", "stderr"})
+"""The files of a run that may be long, and are read while they grow."""
 MOST_NEWS = 5000
 """Names that are looked at in one go: whoever fills the folder costs us no more than that."""
 WORKED_WITH = ("launch", "script", "work", "tmp")

@@ -1,7 +1,8 @@
 """The cluster's file system over SSH: records as the site's own account, runs as the person whose they are.
 
 A folder goes over in one piece, packed, and appears under its name when it is complete. Logs and small files are read
-by SFTP; a log that is followed keeps its handle, so that reading on is one request.
+by SFTP; a log that is followed keeps its handle, so that reading on is one request. What makes a run's folder and its
+record are one command each.
 
 Every change passes `step_async`, so that tests can kill the process between any two of them.
 """
@@ -24,20 +25,38 @@ from isthmus._kit.crashpoints import step_async
 from isthmus.engines.base import FilePart, FileSink, FileSource, FolderListing
 from isthmus.engines.browsing import folder_gone, no_such_file
 from isthmus.engines.collecting import MAX_DEPTH, matching
+from isthmus.engines.slurm.transports.commands import Done
+from isthmus.engines.slurm.transports.shells import function
 from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import SiteUnavailable, Superseded
 from isthmus.resources.trees import check_link, check_path
 
-from .base import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
+from .base import LOGS, MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .remote_browsing import list_remote, read_remote
 
 _HANDLES = 64
-_LOGS = frozenset({"stdout", "stderr"})
-# Fixed texts; what varies comes as arguments.
+_THERE, _TAKEN_OVER = 9, 8
+"""How `_RECORD` ends if there is a record already, and if our own folder for new files is no longer there."""
+# Fixed texts; what varies comes as arguments. Each process more is a millisecond on the way to Slurm.
 # What comes last must have come: where an archive was cut off between two files, tar takes that for its end.
 _UNPACK = (
-    'umask 077; test -d "$2" && exit 0; mkdir "$1" && tar -xpf - -C "$1" && rm -- "$1/.whole" && mv -T "$1" "$2" || '
-    '{ rm -rf -- "$1"; exit 1; }'
+    'umask 077; test -d "$2" && return; mkdir "$1" && tar -xpf - -C "$1" && rm -- "$1/.whole" && mv -T "$1" "$2" || '
+    '{ rm -rf -- "$1"; return 1; }'
+)
+WHOLE = b"whole\n"
+# The same for a file that stands alone, of so many bytes, and a line behind it. It is called in a shell that lives on,
+# and would take for its next line what is left unread: so it reads everything, or the shell ends.
+STAGE = (
+    'umask 077; if test -d "$2"; then head -c "$3" >/dev/null && IFS= read -r end; return; fi; '
+    'mkdir "$1" "$1/work" || { head -c "$3" >/dev/null && IFS= read -r end; return 1; }; umask 266; '
+    'head -c "$3" >"$1/launch" && IFS= read -r end && test "$end" = whole || { rm -rf -- "$1"; exit 1; }; '
+    'umask 077; : >"$1/stdout"; : >"$1/stderr"; mv -T "$1" "$2"'
+)
+# The link appears once, and not beside a record that is over.
+_RECORD = (
+    'umask 077; test -e "$3" && return 9; printf %s "$4" >"$1" && ln -- "$1" "$2"; made=$?; rm -f -- "$1" & '
+    'if test $made != 0; then test -e "$2" && return 9; test -d "${1%/*}" || return 8; return 1; fi; '
+    'test -e "$3" || return 0; rm -f -- "$2"; return 9'
 )
 _REMOVE = 'for p; do test -e "$p" || continue; chmod -R u+rwX -- "$p" 2>/dev/null; rm -rf -- "$p"; done'
 # What starts the run first; and what may be left of a folder whose sending was cut off.
@@ -96,10 +115,10 @@ class RemoteFiles:
         """Where a run is."""
         return f"{self._root}/runs/{run_id}"
 
-    async def _sh(
-        self, text: str, *words: str, user: str | None, stdin: Any = b"", sent: Callable[[int], None] | None = None
-    ) -> None:
-        done = await self._ssh.shell(["sh", "-c", text, "sh", *words], user=user, stdin=stdin, sent=sent)
+    async def _sh(self, text: str, *words: str, user: str | None, stdin: bytes = b"") -> None:
+        self._check(await self._ssh.call(text, *words, user=user, stdin=stdin))
+
+    def _check(self, done: Done) -> None:
         if done.code:
             said = done.err.strip()[:300] or f"code {done.code}"
             raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {said}.")
@@ -128,10 +147,8 @@ class RemoteFiles:
 
     async def read_records(self, run_ids: Collection[str]) -> dict[str, bytes]:
         """The records of many runs, in one command: asked for one by one, a thousand take minutes on a slow line."""
-        words = ["sh", "-c", 'cd "$1/active" && grep -arH "" . || test $? -eq 1', "sh", self._root]
-        done = await self._ssh.shell(words, user=None)
-        if done.code:
-            raise SiteUnavailable(f"The site's folder {self._root} cannot be used: {done.err.strip()[:300]}.")
+        done = await self._ssh.call('( cd "$1/active" && grep -arH "" . || test $? -eq 1 )', self._root, user=None)
+        self._check(done)
         found: dict[str, bytes] = {}
         for line in done.out.split("\n"):
             name, _, content = line.removeprefix("./").partition(":")
@@ -168,30 +185,14 @@ class RemoteFiles:
 
     async def create_record(self, run_id: str, content: bytes) -> bool:
         """Make a record; False if there is one."""
-        active, over = f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}"
-        async with self._ssh.files(self._ssh.service) as sftp:
-            if await sftp.exists(over) or await sftp.exists(active):
-                return False
-            new = await self._temporary(sftp, run_id, content)
-            try:
-                await step_async(sftp.link, new, active)
-            except self._failure():
-                if await sftp.exists(active):
-                    return False
-                raise
-            except self._missing():
-                raise self._taken_over() from None
-            finally:
-                await self._unlink(sftp, new)
-            if await sftp.exists(over):  # another one made a record and ended it since we looked
-                await self._unlink(sftp, active)
-                return False
-        return True
-
-    def _failure(self) -> type[Exception]:
-        import asyncssh
-
-        return asyncssh.SFTPFailure
+        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
+        words = new, f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}", content.decode()
+        done = await step_async(self._ssh.call, _RECORD, *words, user=None)
+        if done.code == _TAKEN_OVER:
+            raise self._taken_over()
+        if done.code != _THERE:
+            self._check(done)
+        return done.code == 0
 
     async def write_record(self, run_id: str, content: bytes) -> bool:
         """Change the record of a run that is not over: a line more. One that is not there is not made again."""
@@ -245,15 +246,6 @@ class RemoteFiles:
         with contextlib.suppress(self._missing()):
             await step_async(sftp.remove, path)
 
-    async def _temporary(self, sftp: Any, run_id: str, content: bytes) -> str:
-        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
-        try:
-            async with await step_async(sftp.open, new, "xb") as file:
-                await step_async(file.write, content)
-        except self._missing():
-            raise self._taken_over() from None
-        return new
-
     def _taken_over(self) -> Superseded:
         return Superseded(f"Another control plane has opened the site's folder {self._root} since.")
 
@@ -270,16 +262,19 @@ class RemoteFiles:
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
     ) -> None:
         """Send everything in one piece, and let it appear when it is complete."""
-        final = self.folder(run_id)
-        new = f"{self._root}/runs/.{run_id}-{secrets.token_hex(6)}"
+        places = f"{self._root}/runs/.{run_id}-{secrets.token_hex(6)}", self.folder(run_id)
+        if source is None and launch.keys() == {"launch"}:
+            text = launch["launch"].text.encode("utf-8", "surrogateescape")
+            words = [STAGE, *places, str(len(text))]
+            self._check(await step_async(self._ssh.call, *words, user=user, stdin=text + WHOLE, reads=True))
+            return
         with tempfile.TemporaryFile() as packed:
             await asyncio.to_thread(_pack, packed, launch, source)
-            total = packed.tell()
+            count = self._counter(run_id, packed.tell())
             packed.seek(0)
             try:
-                await step_async(
-                    self._sh, _UNPACK, new, final, user=user, stdin=packed, sent=self._counter(run_id, total)
-                )
+                command = function(_UNPACK, places)
+                self._check(await step_async(self._ssh.send, command, user=user, stdin=packed, sent=count))
             finally:
                 self._moving.pop(run_id, None)
 
@@ -294,12 +289,12 @@ class RemoteFiles:
 
     async def bar(self, run_id: str, user: str) -> None:
         """Leave word that the run must not begin."""
-        await step_async(self._sh, 'test -d "$1" || exit 0; : >"$1/barred"', self.folder(run_id), user=user)
+        await step_async(self._sh, 'test -d "$1" || return 0; : >"$1/barred"', self.folder(run_id), user=user)
 
     async def read(self, file: LogFile, offset: int = 0, size: int = 65536) -> bytes | None:
         """Part of a file of the run."""
         path = f"{self.folder(file.run_id)}/{file.name}"
-        if file.name not in _LOGS:
+        if file.name not in LOGS:
             return await self._read(file.user, path, offset, size)
         try:
             async with self._ssh.files(file.user) as sftp:
@@ -450,7 +445,7 @@ class RemoteFiles:
 
     async def remove(self, run_id: str, user: str) -> None:
         """Remove the run's folder."""
-        for name in _LOGS:
+        for name in LOGS:
             self._handles.pop(LogFile(run_id, user, name), None)
         await step_async(self._sh, _FORGET, self.folder(run_id), user=user)
 
@@ -460,7 +455,7 @@ def _pack(out: IO[bytes], launch: Mapping[str, LaunchFile], source: FileSource |
         tar.addfile(_folder("work"))
         for name, file in launch.items():
             _add(tar, name, file.text.encode("utf-8", "surrogateescape"), file.mode)
-        for name in sorted(_LOGS):
+        for name in sorted(LOGS):
             _add(tar, name, b"", 0o600)
         made: set[str] = set()
         for entry in source.files if source else ():

@@ -33,7 +33,7 @@ from isthmus.engines.slurm.transports.command_line import account
 from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
-from .base import MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
+from .base import LOGS, MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .trips import Trips
 
 T = TypeVar("T")
@@ -57,6 +57,8 @@ class SharedFiles:
         # Of its own: a network file system that hangs must not keep everybody else from theirs.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm-files")
         self._trips = Trips(self._threads)
+        self._looks = Trips(self._threads)
+        """What runs left is read together, and does not wait for a burst of runs that are staged."""
 
     async def open(self) -> None:
         """Make the folders, and take them over."""
@@ -106,6 +108,7 @@ class SharedFiles:
     async def close(self) -> None:
         """Let go of the threads; what hangs is not waited for."""
         await self._trips.close()
+        await self._looks.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
@@ -337,7 +340,9 @@ class SharedFiles:
 
     async def read(self, file: LogFile, offset: int = 0, size: int = 65536) -> bytes | None:
         """Part of a file of the run."""
-        return await self._do(self._read, file, offset, size)
+        if file.name in LOGS:
+            return await self._do(self._read, file, offset, size)
+        return await self._on_trip(self._looks, self._read, file, offset, size)
 
     def _read(self, file: LogFile, offset: int, size: int) -> bytes | None:
         try:
@@ -438,8 +443,11 @@ class SharedFiles:
 
     async def _quickly(self, call: Callable[..., T], *args: object) -> T:
         """What takes no time to speak of goes together with others like it."""
+        return await self._on_trip(self._trips, call, *args)
+
+    async def _on_trip(self, trips: Trips, call: Callable[..., T], *args: object) -> T:
         try:
-            return await self._trips.make(partial(call, *args))
+            return await trips.make(partial(call, *args))
         except OSError as error:
             raise self._unusable(error) from error
 

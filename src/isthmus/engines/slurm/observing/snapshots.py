@@ -38,6 +38,8 @@ SHARE_OF_TIME = 4
 SHARE_WHILE_WAITING = 8
 """The same while none of our runs runs: their starts may be seen a little later than their ends."""
 LONGEST_PAUSE = 15.0
+FIRST_LOOK = 0.2
+"""Seconds from the first run that is sent to the first look: there is nothing to see yet, and others need the time."""
 MOST_DOUBLINGS = 2
 """Of the pause while Slurm does not answer: when it answers again, all is to be known within seconds."""
 STILL_SENDING = 0.2
@@ -156,7 +158,9 @@ class JobWatcher:
         """Ask and hand on, until cancelled."""
         failures = 0
         while True:
-            await self._busy.wait()
+            if not self._busy.is_set():
+                await self._busy.wait()
+                await self._nudged(FIRST_LOOK)
             begin = time.monotonic()
             try:
                 if (snapshot := await self._look()) is not None:
@@ -173,13 +177,19 @@ class JobWatcher:
         due = begin + pause(self._interval, self._costs, failures, share)
         self._nudge.clear()
         while (left := due - time.monotonic()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    await self._nudge.wait()
+            if await self._nudged(left):
                 return
-            except TimeoutError:
-                if self.in_burst and not self._running:
-                    due = self._sent + STILL_SENDING
+            if self.in_burst and not self._running:
+                due = self._sent + STILL_SENDING
+
+    async def _nudged(self, seconds: float) -> bool:
+        """Wait; whether it was cut short."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 def ours_among(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from isthmus._kit.children import Ready
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused, SiteUnavailable
@@ -48,8 +49,11 @@ class SlurmTransport(Protocol):
         """These jobs, as far as slurmctld has them; `user`: whose they all are, if that is one account."""
         ...
 
-    async def submit(self, wanted: Submission) -> int:
-        """Submit, once, and answer the job's number; raises EngineRefused."""
+    async def submit(self, wanted: Submission, ready: Ready | None = None) -> int:
+        """Submit, once, and answer the job's number; raises EngineRefused.
+
+        Slurm hears nothing of it before `ready` is done, and never if that raises; what it raises is raised.
+        """
         ...
 
     async def cancel(self, number: int, user: str) -> None:
@@ -106,8 +110,12 @@ class Budget:
         self.waited = 0.0
         """Seconds that calls were held back, in all."""
 
-    async def take(self) -> None:
-        """Wait until one more call may be made."""
+    async def take(self, *, at_once: bool = False) -> None:
+        """Wait until one more call may be made; `at_once`: count it, and let the others wait."""
+        if at_once:
+            self._tokens -= 1
+            self.calls += 1
+            return
         async with self._lock:
             now = time.monotonic()
             self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)

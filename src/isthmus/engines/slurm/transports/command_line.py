@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from isthmus._kit.children import Children
+from isthmus._kit.children import Children, Ready
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.engines.slurm.settings import SlurmSettings
@@ -20,8 +21,10 @@ from .base import Budget
 from .commands import Command, Done
 
 T = TypeVar("T")
-AT_ONCE = 16
-"""Commands that run at the same time: slurmctld answers no more of them any faster."""
+AT_ONCE, LOOKS_AT_ONCE = 16, 4
+"""Commands of persons, and those that only look, that run at the same time: slurmctld answers no more any faster."""
+PERSON_SECONDS = 5.0
+"""How long an account is taken to be what it was: in a burst it is looked up for the first job only."""
 FEW = 4
 """Jobs that are asked for one by one: each command costs some milliseconds, a look at all jobs up to some hundred."""
 MOST_NAMED = 10_000
@@ -41,8 +44,19 @@ class Runner(Protocol):
         """Let go."""
         ...
 
-    async def run(self, words: Sequence[str], *, user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
-        """Run to the end; raises SiteUnavailable when it is not known whether it ran."""
+    async def run(
+        self,
+        words: Sequence[str],
+        *,
+        user: str | None,
+        stdin: bytes,
+        env: Mapping[str, str],
+        ready: Ready | None = None,
+    ) -> Done:
+        """Run to the end; raises SiteUnavailable when it is not known whether it ran.
+
+        With `ready`, it may be started at once, and finds its input when that is done; if that fails, never.
+        """
         ...
 
 
@@ -51,20 +65,33 @@ class LocalRunner:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._children = Children(AT_ONCE, "slurm-commands")
+        # A look at jobs that ended must not wait for a burst of jobs that are sent.
+        self._acting = Children(AT_ONCE, "slurm-commands")
+        self._looking = Children(LOOKS_AT_ONCE, "slurm-looks")
+        self._persons: dict[str, tuple[float, list[str]]] = {}
 
     async def open(self) -> None:
         """Nothing to connect to."""
 
     async def close(self) -> None:
         """Let go of the threads."""
-        self._children.close()
+        self._acting.close()
+        self._looking.close()
 
-    async def run(self, words: Sequence[str], *, user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
+    async def run(
+        self,
+        words: Sequence[str],
+        *,
+        user: str | None,
+        stdin: bytes,
+        env: Mapping[str, str],
+        ready: Ready | None = None,
+    ) -> Done:
         """Run to the end."""
+        children = self._looking if user is None else self._acting
         try:
-            ended = await self._children.run(
-                [*_as_person(user), *words], env=env, stdin=stdin, cwd="/", seconds=self._seconds
+            ended = await children.run(
+                [*self._as_person(user), *words], env=env, stdin=stdin, cwd="/", seconds=self._seconds, ready=ready
             )
         except TimeoutError:
             raise SiteUnavailable(f"{words[0]} did not answer within {self._seconds:g} s.") from None
@@ -76,11 +103,19 @@ class LocalRunner:
             raise SiteUnavailable(f"{words[0]} could not be run: {error.strerror or error}.") from error
         return Done(ended.code, ended.out.decode(errors="replace"), ended.err.decode(errors="replace"))
 
+    def _as_person(self, user: str | None) -> list[str]:
+        """The words that become a person before anything else is done."""
+        if user is None:
+            return []
+        now = time.monotonic()
+        until, words = self._persons.get(user, (0.0, []))
+        if now >= until:
+            words = _becoming(user)
+            self._persons[user] = now + PERSON_SECONDS, words
+        return words
 
-def _as_person(user: str | None) -> list[str]:
-    """The words that become a person before anything else is done."""
-    if user is None:
-        return []
+
+def _becoming(user: str) -> list[str]:
     entry = account(user)
     if os.geteuid() != 0:
         if entry.pw_uid != os.geteuid():
@@ -136,8 +171,8 @@ class CommandLine:
             found = [await self._do(commands.ListSomeJobs(part, user)) for part in parts]
         return [job for jobs in found for job in jobs]
 
-    async def submit(self, wanted: Submission) -> int:
-        """Submit as the person."""
+    async def submit(self, wanted: Submission, ready: Ready | None = None) -> int:
+        """Submit as the person. sbatch starts at once and waits for the script; without one it sends nothing."""
         # Only what the job shall see: sbatch hands its own environment on.
         env = {"PATH": self._settings.search_path, **wanted.environment}
         return await self._do(
@@ -145,6 +180,7 @@ class CommandLine:
             user=wanted.user,
             stdin=wanted.script.encode("utf-8", "surrogateescape"),
             env=env,
+            ready=ready,
         )
 
     async def cancel(self, number: int, user: str) -> None:
@@ -182,14 +218,20 @@ class CommandLine:
         return await self._do(commands.ShowConfig())
 
     async def _do(
-        self, command: Command[T], *, user: str | None = None, stdin: bytes = b"", env: Mapping[str, str] | None = None
+        self,
+        command: Command[T],
+        *,
+        user: str | None = None,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        ready: Ready | None = None,
     ) -> T:
-        await self._budget.take()
+        await self._budget.take(at_once=user is None)
         if env is None:
             env = {"PATH": self._settings.search_path, "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
         if self._settings.conf:
             env = {**env, "SLURM_CONF": self._settings.conf}
-        done = await self._runner.run(command.words, user=user, stdin=stdin, env=env)
+        done = await self._runner.run(command.words, user=user, stdin=stdin, env=env, ready=ready)
         if len(done.out) > LONG:
             return await asyncio.to_thread(command.read, done)
         return command.read(done)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from isthmus._kit.children import Ready
 from isthmus._kit.http import HttpAnswer, HttpClient, NoAnswer
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
@@ -92,8 +93,10 @@ class Rest:
         found = await asyncio.gather(*(self.job(number) for number in numbers))
         return [job for job in found if job is not None]
 
-    async def submit(self, wanted: Submission) -> int:
+    async def submit(self, wanted: Submission, ready: Ready | None = None) -> int:
         """Submit with the person's token."""
+        if ready is not None:
+            await ready()
         call = rest_calls.SubmitJob(wanted)
         reply = _reply(await self._answer(call, wanted.user))
         if reported := reply.body.get("warnings"):

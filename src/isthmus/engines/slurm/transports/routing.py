@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from isthmus._kit.children import Ready
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNode, SlurmPartition
 from isthmus.errors import IsthmusError, SiteUnavailable
@@ -94,9 +95,9 @@ class BestWays:
         """Some jobs."""
         return await self._ask(self._looking, lambda way: way.some(numbers, user))
 
-    async def submit(self, wanted: Submission) -> int:
+    async def submit(self, wanted: Submission, ready: Ready | None = None) -> int:
         """Submit, once."""
-        return await self._notify(lambda way: way.submit(wanted))
+        return await self._notify(lambda way: way.submit(wanted, ready))
 
     async def cancel(self, number: int, user: str) -> None:
         """Ask for the end of a job: as often as is needed."""

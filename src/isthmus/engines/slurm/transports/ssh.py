@@ -1,7 +1,8 @@
 """SSH to the cluster: one connection for each account, kept, with host keys always verified.
 
-sshd refuses more than ten sessions on a connection, by default; ours queue below that instead of failing. A connection
-that is lost is made anew by whoever needs it next. What was under way then has no answer, and nothing is concluded.
+sshd refuses more than ten sessions on a connection, by default; ours queue below that instead of failing. Most of them
+are shells that are kept (see `shells`); SFTP and what sends files have sessions of their own. A connection that is lost
+is made anew by whoever needs it next. What was under way then has no answer, and nothing is concluded.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from isthmus._kit.children import Ready
 from isthmus.engines.slurm.settings import SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 
+from . import shells
 from .commands import Done
+from .shells import Shell
 
 if TYPE_CHECKING:
     import asyncssh
+
+
+CIPHERS = "^aes256-gcm@openssh.com,aes128-gcm@openssh.com"
+"""In front of those that are the default: one call of a library for each packet, where ChaCha20 takes several."""
+OTHERS = 2
+"""Sessions of a connection that are no kept shells: SFTP, and what sends files."""
 
 
 @dataclass(slots=True)
@@ -28,6 +38,12 @@ class _Link:
 
     user: str
     sessions: asyncio.Semaphore
+    """Those that are no kept shells."""
+    at_once: asyncio.Semaphore
+    """Kept shells."""
+    ahead: asyncio.Semaphore
+    """Kept shells whose commands wait for something."""
+    idle: list[Shell] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: asyncssh.SSHClientConnection | None = None
     sftp: asyncssh.SFTPClient | None = None
@@ -43,6 +59,7 @@ class SshConnections:
             raise Misconfigured("Sites over SSH need asyncssh. Install it with: pip install 'isthmus[ssh]'") from None
         self._asyncssh = asyncssh
         self._settings, self._seconds = settings, seconds
+        self._kept = max(0, settings.sessions - OTHERS)
         self._links: dict[str, _Link] = {}
 
     @property
@@ -63,21 +80,82 @@ class SshConnections:
                 with contextlib.suppress(OSError, self._asyncssh.Error):
                     await link.connection.wait_closed()
 
-    async def run(self, words: Sequence[str], *, user: str | None, stdin: bytes, env: Mapping[str, str]) -> Done:
+    async def run(
+        self,
+        words: Sequence[str],
+        *,
+        user: str | None,
+        stdin: bytes,
+        env: Mapping[str, str],
+        ready: Ready | None = None,
+    ) -> Done:
         """Run a command; exactly these words, whatever is in them."""
         assigned = [f"{name}={value}" for name, value in env.items()]
-        return await self.shell(["env", "-i", *assigned, *words] if assigned else words, user=user, stdin=stdin)
+        command = shlex.join(["env", "-i", *assigned, *words] if assigned else words)
+        link = self._link(user or self.service)
+        # What has to be ready may need shells too: so only half of them are given to commands that wait for it.
+        fits = shells.fits(command, stdin)
+        if ready is not None and (not fits or link.ahead.locked()):
+            await ready()
+            ready = None
+        if ready is not None:
+            async with link.ahead:
+                return await self._in_shell(link, command, stdin, ready)
+        if not fits or not self._kept:
+            return await self.send(command, user=user, stdin=stdin)
+        return await self._in_shell(link, command, stdin)
 
-    async def shell(
-        self, words: Sequence[str], *, user: str | None, stdin: Any = b"", sent: Callable[[int], None] | None = None
+    async def call(self, text: str, *words: str, user: str | None, stdin: bytes = b"", reads: bool = False) -> Done:
+        """Call a text of ours, without line breaks, with words as its arguments; it ends early by `return`.
+
+        With `reads` it reads all of `stdin`, and no more than that.
+        """
+        command = shells.function(text, words)
+        if not shells.fits(command) or not self._kept:
+            return await self.send(command, user=user, stdin=stdin)
+        return await self._in_shell(self._link(user or self.service), command, stdin, reads=reads)
+
+    async def _in_shell(
+        self, link: _Link, command: str, stdin: bytes, ready: Ready | None = None, *, reads: bool = False
     ) -> Done:
-        """Run words; `stdin` is bytes, or an open file that is sent piece by piece; `sent` hears of each."""
+        async with link.at_once:
+            connection = await self._connection(link)
+            shell: Shell | None = None
+            try:
+                async with asyncio.timeout(self._seconds):
+                    shell = await self._take_shell(link, connection)
+                    done = await shell.run(command, stdin, ready, reads=reads)
+                    link.idle.append(shell)
+                    shell = None
+                    return done
+            except TimeoutError:
+                raise SiteUnavailable(f"{self._settings.host} did not answer in time.") from None
+            except EOFError:
+                raise SiteUnavailable(f"The connection to {self._settings.host} was lost before it answered.") from None
+            except (OSError, self._asyncssh.Error) as error:
+                self._lost(link, connection)
+                raise self._unavailable(error) from error
+            finally:
+                if shell is not None:
+                    shell.close()
+
+    async def _take_shell(self, link: _Link, connection: asyncssh.SSHClientConnection) -> Shell:
+        while link.idle:
+            if (shell := link.idle.pop()).is_alive:
+                return shell
+        return Shell(await connection.create_process(shells.START, encoding=None))
+
+    async def send(
+        self, command: str, *, user: str | None, stdin: Any = b"", sent: Callable[[int], None] | None = None
+    ) -> Done:
+        """Run a command in a session of its own; `stdin` may be an open file, of whose pieces `sent` hears."""
+        command = f"exec sh -c {shlex.quote(command)}"
         link = self._link(user or self.service)
         async with link.sessions:
             connection = await self._connection(link)
             try:
                 async with asyncio.timeout(self._seconds if isinstance(stdin, bytes) else None):
-                    process = await connection.create_process(shlex.join(words), encoding=None)
+                    process = await connection.create_process(command, encoding=None)
                     try:
                         await _feed(process, stdin, sent)
                         done = await process.communicate()
@@ -87,12 +165,12 @@ class SshConnections:
                     finally:
                         process.close()
             except TimeoutError:
-                raise SiteUnavailable(f"{words[0]} on {self._settings.host} did not answer in time.") from None
+                raise SiteUnavailable(f"{self._settings.host} did not answer in time.") from None
             except (OSError, self._asyncssh.Error) as error:
                 self._lost(link, connection)
                 raise self._unavailable(error) from error
             if process.exit_status is None or process.exit_status < 0:
-                raise SiteUnavailable(f"The connection to {self._settings.host} was lost before {words[0]} answered.")
+                raise SiteUnavailable(f"The connection to {self._settings.host} was lost before it answered.")
         out, err = done
         return Done(process.exit_status, _text(out), _text(err))
 
@@ -121,13 +199,17 @@ class SshConnections:
 
     def _link(self, user: str) -> _Link:
         if user not in self._links:
-            self._links[user] = _Link(user, asyncio.Semaphore(self._settings.sessions))
+            self._links[user] = self._new_link(user)
         return self._links[user]
+
+    def _new_link(self, user: str) -> _Link:
+        others, ahead = self._settings.sessions - self._kept, self._kept // 2
+        return _Link(user, asyncio.Semaphore(others), asyncio.Semaphore(self._kept), asyncio.Semaphore(ahead))
 
     def _lost(self, link: _Link, connection: asyncssh.SSHClientConnection) -> None:
         """Forget a connection that no longer works; one that only refused something is kept."""
         if link.connection is connection and connection.is_closed():
-            self._links[link.user] = _Link(link.user, asyncio.Semaphore(self._settings.sessions))
+            self._links[link.user] = self._new_link(link.user)
 
     async def _connection(self, link: _Link) -> asyncssh.SSHClientConnection:
         async with link.lock:
@@ -159,6 +241,7 @@ class SshConnections:
                 connect_timeout=settings.connect_seconds,
                 keepalive_interval=15,
                 preferred_auth="publickey",
+                encryption_algs=CIPHERS,
             )
         except self._asyncssh.HostKeyNotVerifiable as error:
             raise Misconfigured(
