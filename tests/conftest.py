@@ -120,6 +120,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     spent[unit_of(report.nodeid)] += report.duration
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:  # at once: the reasons follow at the end
+        print(f"\nfailed: {report.nodeid} ({report.when})", flush=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
