@@ -252,6 +252,10 @@ def test_sparse_files_are_refused(unpack: Unpack, tmp_path: Path, mark: str) -> 
         layer(member("a", b"1"), member("a/b", b"1")),
         layer(member("x" * 300, b"1", pax_headers={"path": "y" * 5000})),
     ],
+    ids=[
+        *("no archive", "cut in a file", "cut in a header", "cut while compressed", "rubbish inside", "rubbish behind"),
+        *("zstd", "a size that is no number", "a size below 0", "a file as a folder", "a long path"),
+    ],
 )
 def test_broken_layers_are_refused(unpack: Unpack, tmp_path: Path, broken: bytes) -> None:
     assert refused(unpack, tmp_path, broken)
