@@ -104,7 +104,7 @@ def test_power_and_use_of_a_board_are_seen_while_it_runs(
         plots = page.get_by_role("region", name="Metrics")
         plots.get_by_role("img", name="Power over time").wait_for()
         plots.get_by_text(re.compile(r"^12\.\d+ W$")).wait_for()
-        plots.get_by_role("img", name="Device in use over time").wait_for()
+        plots.get_by_role("img", name="Device utilization over time").wait_for()
         page.context.close()
     server.patch("metered", intent="Cancel")
     assert server.finished("metered")["usage"]["energySource"] == "command"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,8 +24,9 @@ class CutOff:
     def __init__(self, after: int) -> None:
         self.after, self.sent = after, b""
 
-    async def shell(self, words: Sequence[str], *, stdin: IO[bytes], **_: Any) -> Done:
+    async def send(self, command: str, *, stdin: IO[bytes], **_: Any) -> Done:
         self.sent = stdin.read()
+        words = ["/bin/sh", "-c", command]
         done = subprocess.run(words, input=self.sent[: self.after], capture_output=True, check=False)
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -147,6 +147,7 @@ REFUSED: list[tuple[Kind, dict[str, Any]]] = [
     (JOB, {"script": " \n "}),
     (JOB, _job(outputs=["/etc/passwd"])),
     (JOB, _job(outputs=["a/../../b"])),
+    (JOB, _job(logFiles={"stdout": "a/../../b"})),
     (JOB, _job(env=[{"name": "1X"}])),
     (JOB, _job(env=[{"name": "ISTHMUS_X"}])),
     (JOB, _job(array={"indices": "a-b"})),
