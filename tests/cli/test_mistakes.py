@@ -96,7 +96,7 @@ def test_names_that_do_not_exist_are_reported_before_the_job_is_sent(isthmus: An
 
 @pytest.mark.real
 def test_a_detached_job_that_no_site_can_run_says_so_at_once(isthmus: Any) -> None:
-    for words in (("--cpus", "90000"), ("--image", "debian:12")):
+    for words in (("--cpus", "90000"), ("--nodes", "2")):
         done = isthmus("run", "-d", "--no-files", *words, "--", "true")
         assert done.returncode == 0, done.stderr
         assert "no site can run this job: " in done.stderr

@@ -190,7 +190,7 @@ def test_a_deadline_is_in_the_time_of_the_browser(server: ServerProcess, browser
 def test_on_a_phone_pages_have_names_and_nothing_is_cut(server: ServerProcess, browser: Browser) -> None:
     server.submit("a-job-with-a-name-that-is-longer-than-any-phone-is-wide-and-then-some-more", "true")
     page = signed_in(browser, server.url, server.token, viewport={"width": 390, "height": 844})
-    for label in ("Overview", "Jobs", "Submit", "Experiments", "Sites", "Tenants"):
+    for label in ("Overview", "Jobs", "Submit", "Experiments", "Sites & devices", "Tenants"):
         box = page.get_by_role("navigation", name="Pages").get_by_text(label, exact=True).bounding_box()
         assert box, label
         assert box["width"] > 15, label

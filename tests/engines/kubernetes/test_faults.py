@@ -12,6 +12,7 @@ from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.kubernetes import pods
 from isthmus.engines.kubernetes.driver import KubernetesEngine
 from isthmus.errors import EngineRefused, Expired, SiteUnavailable
+from isthmus.kubernetes.client import KubernetesClient
 from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.testing.engines import until, wait_ended, wait_log_has, whole_log
 
@@ -49,20 +50,19 @@ async def test_the_api_server_is_restarted(engine: KubernetesEngine, lab: Kubern
     assert await whole_log(engine, run.id) == b"begun\n"
 
 
-async def test_a_watch_that_is_too_old_lists_again(engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, times = engine.client.watch, 0
+async def test_a_watch_that_is_too_old_lists_again(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, times = KubernetesClient.watch, 0
 
-    async def old(*words: Any) -> AsyncIterator[tuple[str, Any]]:
+    async def old(*words: Any, **more: Any) -> AsyncIterator[tuple[str, Any]]:
         nonlocal times
         times += 1
         if times < 3:
             raise Expired("too old resource version")
-        async for event in real(*words):
+        async for event in real(*words, **more):
             yield event
 
-    monkeypatch.setattr(engine.client, "watch", old)
-    await engine._watcher.close()
-    await engine._watcher.open()
+    monkeypatch.setattr(KubernetesClient, "watch", old)
+    engine = await make_engine()
     run = run_of("echo once")
     await engine.submit(run)
     assert (await wait_ended(engine, run.id)).exit_code == 0

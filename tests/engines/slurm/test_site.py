@@ -67,7 +67,7 @@ async def test_a_drained_node_is_shown_and_does_not_count(lab: SlurmLab, engine:
         assert {node.name: node.state for node in found.nodes}[name] in ("Drained", "Draining")
         assert found.capacity.cpus == 4
     finally:
-        lab.call("scontrol", "update", f"nodename={name}", "state=resume")
+        lab.call("scontrol", "update", f"nodename={name}", "state=undrain")
 
 
 @real
@@ -158,7 +158,7 @@ async def test_jobs_run_as_the_person_and_files_are_theirs(lab: SlurmLab, engine
     run = run_of("id -un; umask; ls -ld . | cut -c1-10")
     await engine.submit(run)
     await wait_ended(engine, run.id)
-    assert await whole_log(engine, run.id) == f"{USER}\n0077\ndrwx------\n".encode()
+    assert await whole_log(engine, run.id) == f"{USER}\n0022\ndrwx------\n".encode()
 
 
 @real

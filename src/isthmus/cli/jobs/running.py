@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 
-from isthmus._kit.reasons import NO_SITE, read_reasons
 from isthmus.cli.failures import BROKEN_PIPE, INTERRUPTED, report, say, write_all
 from isthmus.cli.naming import PatientClient
 from isthmus.client.handles import exit_code_of
@@ -63,6 +62,8 @@ def _is_demanding(options: RunOptions) -> bool:
 
 def never_starts(client: Client, job: JobHandle) -> str:
     """Why no site can run the job as sites are now; empty if one can, or if nobody says."""
+    from isthmus._kit.reasons import NO_SITE, read_reasons
+
     try:
         reason = read_reasons(str(client.plan(job.name, namespace=job.namespace).get("message") or "")).headline
     except IsthmusError:
