@@ -67,7 +67,7 @@ async def test_a_drained_node_is_shown_and_does_not_count(lab: SlurmLab, engine:
         assert {node.name: node.state for node in found.nodes}[name] in ("Drained", "Draining")
         assert found.capacity.cpus == 4
     finally:
-        lab.call("scontrol", "update", f"nodename={name}", "state=undrain")
+        lab.call("scontrol", "update", f"nodename={name}", "state=resume")
 
 
 @real
@@ -334,7 +334,7 @@ async def is_running(engine: SlurmEngine, run_id: str) -> bool:
 
 @real
 async def test_readers_never_reach_slurm(engine: SlurmEngine) -> None:
-    runs = [run_of("exec sleep 1000") for _ in range(5)]
+    runs = [run_of("exec sleep 1000") for _ in range(3)]  # a node that was drained before takes a while to come back
     for run in runs:
         await engine.submit(run)
     for run in runs:
@@ -349,7 +349,7 @@ async def test_readers_never_reach_slurm(engine: SlurmEngine) -> None:
 
     await asyncio.gather(*(read() for _ in range(500)))
     pictures = (time.monotonic() - begin) / engine._settings.poll_seconds
-    assert engine._budget.calls - before <= pictures + 2, "50,000 reads cost no more questions than none"
+    assert engine._budget.calls - before <= pictures + 2, "30,000 reads cost no more questions than none"
     for run in runs:
         await engine.cancel(run.id)
 
