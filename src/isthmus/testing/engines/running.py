@@ -114,6 +114,7 @@ class RunContract(BatchContract):
         await engine.submit(run, source)
         assert (await wait_ended(engine, run.id)).exit_code == 0
         assert await whole_log(engine, run.id) == b"got one\ntwo\n"
+        await engine.forget(run.id)
         missing = replace(self.shell("cat"), stdin="not here")
         await engine.submit(missing, source)
         assert (await wait_ended(engine, missing.id)).exit_code == 127
