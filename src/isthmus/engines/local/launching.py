@@ -17,6 +17,7 @@ from typing import Any
 from isthmus._kit.quantities import format_bytes
 from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
+from isthmus.engines.shell_lines import read_from
 from isthmus.errors import Cause, EngineRefused
 from isthmus.images.cache import UnpackedImage
 
@@ -98,7 +99,7 @@ def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, 
         f"exec {GO_FD}<&-",
         *([f"cd {JOB_HOME} || exit 127"] if image else []),
         *plain,
-        *([_read_from(stdin)] if stdin else []),
+        *([read_from(stdin)] if stdin else []),
         *([_start_in(start)] if start else []),
         'if ! command -v -- "$1" >/dev/null 2>&1; then',
         f"  printf missing >&{REPORT_FD}",
@@ -108,12 +109,6 @@ def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, 
         f'exec {through}"$@" {REPORT_FD}>&-',
     ]
     return "\n".join(lines) + "\n"
-
-
-def _read_from(file: str) -> str:
-    path = shlex.quote(file)
-    missing = f'echo "isthmus: "{path}", which is to be its standard input, is not among its files" >&2'
-    return f"[ -r {path} ] || {{ {missing}; exit 127; }}; exec <{path}"
 
 
 def _start_in(folder: str) -> str:

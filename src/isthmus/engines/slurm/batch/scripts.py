@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
 from isthmus.engines.meters import units_variable
+from isthmus.engines.shell_lines import read_from
 
 GRACE_SECONDS = 10
 # Some shells do not let these be assigned; `env` sets them.
@@ -248,16 +249,10 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f'  echo "isthmus: "{first}": not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        *([_read_from(run.stdin, folder)] if run.stdin else []),
+        *([read_from(run.stdin, f"{folder}/work/")] if run.stdin else []),
         f"exec {through}{shlex.join(words)}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _read_from(file: str, folder: str) -> str:
-    path, name = shlex.quote(f"{folder}/work/{file}"), shlex.quote(file)
-    missing = f'echo "isthmus: "{name}", which is to be its standard input, is not among its files" >&2'
-    return f"[ -r {path} ] || {{ {missing}; exit 127; }}; exec <{path}"
 
 
 def _command(run: Run, folder: str) -> list[str]:
