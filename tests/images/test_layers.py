@@ -8,6 +8,7 @@ import io
 import os
 import random
 import stat
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,10 @@ def unpack(root: Path, tmp_path: Path) -> Unpack:
     return apply
 
 
+def zstd(content: bytes) -> bytes:
+    return subprocess.run(["zstd", "-c", "-q"], input=content, stdout=subprocess.PIPE, check=True).stdout
+
+
 def untouched(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "root"]
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["secret"]
@@ -71,7 +76,7 @@ def test_files_folders_and_links_appear_as_they_are(unpack: Unpack, root: Path) 
     assert (root / ("a" * 90) / ("b" * 120)).read_bytes() == b"long"
 
 
-@pytest.mark.parametrize("written", ["plain", "gzip", "several", "padded"])
+@pytest.mark.parametrize("written", ["plain", "gzip", "several", "padded", "zstd"])
 def test_both_digests_are_those_of_the_layer(root: Path, written: str) -> None:
     content = layer(member("f", random.Random(1).randbytes(700_000)))
     half = len(content) // 2
@@ -80,6 +85,7 @@ def test_both_digests_are_those_of_the_layer(root: Path, written: str) -> None:
         "gzip": gzip.compress(content),
         "several": gzip.compress(content[:half]) + gzip.compress(content[half:]),
         "padded": gzip.compress(content) + bytes(700_000),
+        "zstd": zstd(content[:half]) + zstd(content[half:]),
     }[written]
     found = RootFolder(str(root)).apply(io.BytesIO(kept + b"of another"), len(kept))
     assert found == tuple(f"sha256:{hashlib.sha256(part).hexdigest()}" for part in (kept, content))
@@ -306,3 +312,15 @@ def test_placeholders_are_plain_files_and_programs_are_found_inside(unpack: Unpa
     (out / "secret").chmod(0o755)
     unpack(layer(link("way", str(out))))
     assert not made.has_program("way/secret")
+
+
+def test_a_layer_of_zstd_is_held_to_the_same_limits(
+    unpack: Unpack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bomb = zstd(layer(member("f", bytes(50_000_000))))
+    assert len(bomb) < 10_000
+    assert "more than 1000000 bytes" in refused(unpack, tmp_path, bomb, limits=Limits(bytes=1_000_000))
+    assert "damaged" in refused(unpack, tmp_path, bomb[:-100])
+    assert refused(unpack, tmp_path, bomb + b"rubbish behind it")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "Install the program zstd" in refused(unpack, tmp_path, bomb)

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import files, health, openapi
+from . import files, health, openapi, site_images
 from .context import Context
 from .resources import discovery, reviews
 from .resources.dispatching import dispatch
@@ -95,6 +95,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *outputs.routes(context),
         *working_files.routes(context),
         *plans.routes(context),
+        *site_images.routes(context),
         *openapi.routes(context),
         *extra_routes,
     ]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from isthmus.engines.base import FilePart, FolderListing, Stream
+from isthmus._kit.sealing import Sealer
+from isthmus.engines.base import FilePart, FolderListing, SiteImage, Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job
@@ -44,6 +45,18 @@ class Folders(Protocol):
 
     async def read_file(self, job: Job, path: str, offset: int, size: int) -> FilePart:
         """Part of a plain file; raises NotFound, EngineRefused."""
+        ...
+
+
+class SiteImages(Protocol):
+    """Container images that sites keep."""
+
+    async def list(self) -> tuple[list[tuple[str, SiteImage]], set[str]]:
+        """Every image with its site, and the sites that could not be asked."""
+        ...
+
+    async def remove(self, site: str, image: SiteImage, tenant: str | None) -> bool:
+        """Remove an image, or for a tenant what it has of it; False if a job uses it. Raises SiteUnavailable."""
         ...
 
 
@@ -92,6 +105,10 @@ class Context:
     folders: Folders | None = None
     """Files of running jobs; none: they are not offered."""
     plans: Plans | None = None
+    images: SiteImages | None = None
+    """Images that sites keep; none: they are not offered."""
+    sealer: Sealer | None = None
+    """Seals what is secret on its way into the store; none: nothing secret is taken."""
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
     work: WorkThreads = field(default_factory=WorkThreads)

@@ -55,6 +55,8 @@ COMMANDS = {
     "sites": CommandPlace("inventory", "sites"),
     "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
+    "images": CommandPlace("images.kept_images", "app"),
+    "registry": CommandPlace("images.registry_accounts", "app"),
     "tenants": CommandPlace("identity.tenants", "app"),
     "token": CommandPlace("identity.tokens", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),

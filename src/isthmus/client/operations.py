@@ -324,6 +324,20 @@ class Operations(ABC, Generic[Handle]):
         return dict(answer["status"])
 
     @operation
+    def images(self, *, namespace: str | None = None, everywhere: bool = False) -> Flow[Object]:
+        """What sites keep of container images: `items`, and in `unavailable` the sites that could not be asked."""
+        tenant = None if everywhere else (yield from self._tenant(namespace))
+        return (yield from flows.ask(requests.images(tenant)))
+
+    @operation
+    def remove_image(
+        self, site: str, digest: str, *, namespace: str | None = None, everywhere: bool = False
+    ) -> Flow[None]:
+        """Remove a container image from a site; raises Conflict while a job uses it."""
+        tenant = None if everywhere else (yield from self._tenant(namespace))
+        yield from flows.ask(requests.remove_image(tenant, site, digest))
+
+    @operation
     def outputs(self, name: str, *, namespace: str | None = None) -> Flow[Object]:
         """What a job left: `files`, each with path, size and digest, and `bytes` in all. Of an array, below indices."""
         return (yield from flows.outputs((yield from self._tenant(namespace)), name))

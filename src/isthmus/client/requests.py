@@ -176,6 +176,20 @@ def plan(namespace: str, question: Mapping[str, Any]) -> Request:
     return Request("POST", f"{JOBS.root}/namespaces/{_segment(namespace)}/plans", (), body, repeatable=True)
 
 
+def images(namespace: str | None) -> Request:
+    """What sites keep of container images: of a tenant's jobs, or all."""
+    return Request("GET", _images(namespace), repeatable=True)
+
+
+def remove_image(namespace: str | None, site: str, digest: str) -> Request:
+    """Remove an image from a site."""
+    return Request("DELETE", _images(namespace), _query(site=site, digest=digest))
+
+
+def _images(namespace: str | None) -> str:
+    return f"{JOBS.root}/namespaces/{_segment(namespace)}/images" if namespace else f"{JOBS.root}/images"
+
+
 def metrics(namespace: str, name: str, since: str | None = None, attempt: int | None = None) -> Request:
     """What was measured of a job, after a cursor."""
     query = _query(since=since, attempt=attempt)

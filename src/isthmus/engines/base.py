@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from isthmus._kit.tasks import SupervisedTasks
+from isthmus.images.logins import RegistryLogin
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import EngineOptions
 from isthmus.resources.jobs import DependencyCondition
@@ -148,6 +149,8 @@ class Run:
     after: tuple[After, ...] = ()
     """What it waits for in the engine's own queue; only where the engine's capabilities have `dependencies`."""
     array: ArrayPart | None = None
+    login: RegistryLogin | None = None
+    """With which the image is fetched, if it is not for everybody. Written nowhere."""
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
 
@@ -420,6 +423,36 @@ class HoldingEngine(Protocol):
 
     async def release(self, run_id: str) -> None:
         """Let it start, if it was held by us; raises SiteUnavailable."""
+        ...
+
+
+class SiteImage(NamedTuple):
+    """An image that is kept at a site."""
+
+    name: str
+    digest: str
+    bytes: int
+    used_at: float
+    """Seconds since 1970."""
+    tenants: frozenset[str]
+    """Whose jobs used it."""
+    private: bool
+    """Whether it is given to no other tenants: it was fetched with an account, or sent along."""
+    in_use: bool
+    key: str
+    """What the engine knows it by."""
+
+
+@runtime_checkable
+class ImageKeeper(Protocol):
+    """An engine that keeps images at its site."""
+
+    async def list_images(self) -> list[SiteImage]:
+        """All that are kept, those used last first; raises SiteUnavailable."""
+        ...
+
+    async def remove_image(self, key: str, tenant: str | None) -> bool:
+        """Remove one, or for a tenant (None: for all) what it has of it; False if a run uses it."""
         ...
 
 

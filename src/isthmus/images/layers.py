@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from .tar_streams import BLOCK, FILE, FOLDER, HARD_LINK, LINK, MOST_NAME, BadArchive, TarEntry, TarReader
+from .zstd_streams import PROGRAM, ZstdStream
 
 _PIECE = 1 << 18
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -66,8 +67,19 @@ class LayerStream:
         self._buffer, self._at = b"", 0
         self._input = self._raw()
         self._gzip = zlib.decompressobj(wbits=31) if self._input.startswith(_GZIP) else None
-        if self._input.startswith(_ZSTD):
-            raise BadLayer("it is compressed by zstd, which is not read here; write the image with gzip")
+        self._zstd = self._through_zstd() if self._input.startswith(_ZSTD) else None
+
+    def _through_zstd(self) -> ZstdStream:
+        first = [self._input]
+        try:
+            return ZstdStream(lambda: first.pop() if first else self._raw())
+        except FileNotFoundError:
+            raise BadLayer(f"it is compressed by zstd. Install the program {PROGRAM} at this site") from None
+
+    def close(self) -> None:
+        """Let go of what reads it."""
+        if self._zstd is not None:
+            self._zstd.close()
 
     def read(self, size: int) -> bytes:
         """So many bytes, or fewer at the end."""
@@ -106,6 +118,11 @@ class LayerStream:
     def _piece(self) -> bytes:
         if self._gzip is not None:
             piece = self._inflated(self._gzip)
+        elif self._zstd is not None:
+            try:
+                piece = self._zstd.read()
+            except ValueError as error:
+                raise BadLayer(str(error)) from error
         else:
             piece, self._input = self._input or self._raw(), b""
         self._plain.update(piece)
@@ -164,9 +181,11 @@ class RootFolder:
             reader = TarReader(stream)
             for entry in reader:
                 self._add(entry, reader)
+            return stream.digests()
         except BadArchive as error:
             raise BadLayer(str(error)) from error
-        return stream.digests()
+        finally:
+            stream.close()
 
     def has_program(self, name: str) -> bool:
         """Whether there is such a file, and it may be run."""

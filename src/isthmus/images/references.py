@@ -13,6 +13,7 @@ A digest that is named beside a tag decides: the tag is for people.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from isthmus.errors import Cause, Invalid
@@ -82,6 +83,20 @@ def parse_reference(text: str) -> Reference:
     if "://" in text:
         raise _wrong(text, "leave out the scheme, such as https://")
     return _registry(text)
+
+
+def is_allowed(repository: str, allowed: Sequence[str]) -> bool:
+    """Whether a repository, with its registry, is one of those that a site allows; all are where it names none."""
+    return not allowed or any(repository == entry or repository.startswith(f"{entry}/") for entry in allowed)
+
+
+def repository_of(text: str) -> str:
+    """The registry and repository of an image; empty for a file, and for what is no image."""
+    try:
+        found = parse_reference(text)
+    except Invalid:
+        return ""
+    return f"{found.registry}/{found.repository}" if isinstance(found, RegistryReference) else ""
 
 
 def is_file(text: str) -> bool:

@@ -1,8 +1,9 @@
 """Registries: manifests and layers by HTTPS, as the OCI distribution specification has it.
 
 A registry belongs to somebody else. Certificates are checked, nothing goes over plain HTTP (a redirect neither), every
-answer has a limit, and nothing is believed that its digest does not hold. Where a registry asks for a token, an
-anonymous one is fetched from whom it names, and only over HTTPS.
+answer has a limit, and nothing is believed that its digest does not hold. Where a registry asks for a token, one is
+fetched from whom it names, and only over HTTPS: an anonymous one, or with `signed_in` one for that account. Credentials
+are shown to the registry that they are for, when it asks, and to nobody whom another one names.
 
 A layer is fetched into `<digest>.part`, hashed on the way, and renamed when it is whole and right. What a broken
 connection left is not fetched again: the rest is asked for (`Range`).
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import fcntl
 import hashlib
 import json
@@ -28,6 +30,7 @@ import httpx
 from isthmus._kit.quantities import format_bytes
 from isthmus.errors import EngineRefused, SiteUnavailable
 
+from .logins import RegistryLogin
 from .manifests import (
     MANIFEST_TYPES,
     MOST_DOCUMENT,
@@ -50,6 +53,17 @@ _PARAMETER = re.compile(r'([a-z]{1,20})="([^"]{0,2000})"')
 _WAIT = (408, 425, 429, 500, 502, 503, 504)
 
 
+def trusting(authorities: str) -> ssl.SSLContext:
+    """What the system trusts, and these authorities (PEM) too; raises ValueError."""
+    context = ssl.create_default_context()
+    if authorities.strip():
+        try:
+            context.load_verify_locations(cadata=authorities)
+        except (ssl.SSLError, ValueError) as error:
+            raise ValueError(f"these are no certificates (PEM): {error}") from None
+    return context
+
+
 class RegistryClient:
     """Asks registries. `tls` replaces the system's trust."""
 
@@ -57,7 +71,17 @@ class RegistryClient:
         self._http = httpx.AsyncClient(
             verify=tls or ssl.create_default_context(), timeout=_SECONDS, follow_redirects=False, trust_env=True
         )
-        self._tokens: dict[tuple[str, str], str] = {}
+        self._login: RegistryLogin | None = None
+        self._headers: dict[tuple[str, str], str] = {}
+        """What to authorize requests with, by registry and repository."""
+
+    def signed_in(self, login: RegistryLogin | None) -> RegistryClient:
+        """The same, for somebody with an account; what it learns (tokens) is its own."""
+        if login is None:
+            return self
+        other = copy.copy(self)
+        other._login, other._headers = login, {}
+        return other
 
     async def close(self) -> None:
         """Let go."""
@@ -76,6 +100,12 @@ class RegistryClient:
             assert isinstance(document, ImageIndex)
             wanted = wanted.at(choose(document, architecture).digest)
         raise bad("its index leads to no manifest")
+
+    async def resolve(self, wanted: RegistryReference) -> str:
+        """The digest of what is named: of an index, where there is one, so that it is the same for every machine."""
+        content = await self._document(wanted, f"manifests/{wanted.version}", ", ".join(MANIFEST_TYPES))
+        parse_document(content)
+        return digest_of(content)
 
     async def config(self, image: RegistryReference, wanted: Descriptor) -> bytes:
         """The config of an image."""
@@ -138,21 +168,21 @@ class RegistryClient:
         url = f"https://{image.host}/v2/{image.repository}/{path}"
         key = (image.host, image.repository)
         try:
-            answer = await self._send(url, headers, self._tokens.get(key))
+            answer = await self._send(url, headers, self._headers.get(key))
             if answer.status_code == 401:
                 await answer.aclose()
-                self._tokens[key] = await self._token(image, answer.headers.get("www-authenticate", ""))
-                answer = await self._send(url, headers, self._tokens[key])
+                self._headers[key] = await self._authorization(image, answer.headers.get("www-authenticate", ""))
+                answer = await self._send(url, headers, self._headers[key])
             try:
-                _check(image, answer.status_code)
+                _check(image, answer.status_code, self._login_for(image))
                 yield answer
             finally:
                 await answer.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise _away(image, str(error) or type(error).__name__) from error
 
-    async def _send(self, url: str, headers: Mapping[str, str], token: str | None) -> httpx.Response:
-        allowed = {"Authorization": f"Bearer {token}"} if token else {}
+    async def _send(self, url: str, headers: Mapping[str, str], authorization: str | None) -> httpx.Response:
+        allowed = {"Authorization": authorization} if authorization else {}
         # As it is: a body that is compressed on the way would be counted and hashed as another.
         request = self._http.build_request("GET", url, headers={"Accept-Encoding": "identity", **headers, **allowed})
         for _ in range(_MOST_REDIRECTS):
@@ -161,18 +191,25 @@ class RegistryClient:
             answer = await self._http.send(request, stream=True)
             if answer.next_request is None:
                 return answer
-            request = answer.next_request  # without the token, where it leads to another host
+            request = answer.next_request  # without authorization, where it leads to another host
             await answer.aclose()
         raise httpx.TooManyRedirects("it leads from one address to the next without end")
 
-    async def _token(self, image: RegistryReference, challenge: str) -> str:
-        """A token for anybody, from whom the registry names."""
+    def _login_for(self, image: RegistryReference) -> RegistryLogin | None:
+        """The account, if it is one of this registry."""
+        return self._login if self._login is not None and self._login.registry == image.registry else None
+
+    async def _authorization(self, image: RegistryReference, challenge: str) -> str:
+        """What the registry asks for: the account itself, or a token from whom it names."""
         found = dict(_PARAMETER.findall(challenge[:4096]))
-        realm = found.get("realm", "")
+        realm, login = found.get("realm", ""), self._login_for(image)
+        if challenge.lower().startswith("basic ") and login is not None:
+            return login.basic
         if not challenge.lower().startswith("bearer ") or not realm.startswith("https://"):
-            raise _needs_account(image)
+            raise _needs_account(image, login)
         asked = {"scope": f"repository:{image.repository}:pull"} | {k: found[k] for k in ("service",) if k in found}
-        request = self._http.build_request("GET", realm, params=asked)
+        headers = {"Authorization": login.basic} if login else {}
+        request = self._http.build_request("GET", realm, params=asked, headers=headers)
         answer = await self._http.send(request, stream=True)
         try:
             if answer.status_code in _WAIT:
@@ -186,8 +223,8 @@ class RegistryClient:
             await answer.aclose()
         token = _token_in(content) if answer.status_code == 200 else None
         if token is None:
-            raise _needs_account(image)
-        return token
+            raise _needs_account(image, login)
+        return f"Bearer {token}"
 
 
 class _Part:
@@ -263,22 +300,28 @@ def _token_in(content: bytes) -> str | None:
     return None
 
 
-def _check(image: RegistryReference, status: int) -> None:
+def _check(image: RegistryReference, status: int, login: RegistryLogin | None) -> None:
     if status in (200, 206):
         return
     if status in (401, 403):
-        raise _needs_account(image)
+        raise _needs_account(image, login)
     if status == 404:
-        raise bad(f"{image.registry} has no {image.repository}:{image.version}, or not for everybody; check its name")
+        whom = f"for {login.user}" if login else "for everybody"
+        raise bad(f"{image.registry} has no {image.repository}:{image.version}, or not {whom}; check its name")
     if status in _WAIT:
         raise _away(image, f"it answers {status}")
     raise bad(f"{image.registry} answers {status} when asked for {image.repository}")
 
 
-def _needs_account(image: RegistryReference) -> EngineRefused:
+def _needs_account(image: RegistryReference, login: RegistryLogin | None) -> EngineRefused:
+    if login is not None:
+        return bad(
+            f"{image.registry} does not give {image.repository} to {login.user}; check the name of the image, or sign "
+            f"in again: isthmus registry login {image.registry}"
+        )
     return bad(
         f"{image.registry} gives {image.repository} to nobody without an account, or has no such image; check its "
-        "name, or send the image along: skopeo copy docker://… oci-archive:image.tar, then image oci-archive:image.tar"
+        f"name, or sign in: isthmus registry login {image.registry}"
     )
 
 

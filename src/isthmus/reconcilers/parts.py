@@ -12,6 +12,7 @@ from isthmus.runtime.declaring import PlanePart
 
 from . import deviceclasses, recording, refusing, sweeping, tenants
 from .experiments import reconciler as experiments
+from .jobs import image_resolving as images
 from .jobs import reconciler as jobs
 from .placement import placing, profiling
 from .shared import Shared
@@ -28,6 +29,7 @@ PARTS: tuple[Callable[[Shared], PlanePart], ...] = (
     sites.declare,
     deviceclasses.declare,
     exposing.declare,
+    images.declare,
     jobs.declare,
     experiments.declare,
 )

@@ -11,14 +11,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from isthmus._kit.clock import utcnow
-from isthmus.resources.kinds import EXPERIMENT, JOB, PROFILE, TENANT, Kind
+from isthmus._kit.sealing import Sealer
+from isthmus.resources.kinds import EXPERIMENT, JOB, PROFILE, SECRET, SITE, TENANT, Kind
 from isthmus.runtime.informers import Accept, Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.runtime.managing import Informers, Queues
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Key, Record, Spaces, Store
 
+from .jobs.image_resolving import ImageResolver, MakeClient
 from .jobs.job_index import JobIndex
+from .jobs.registry_logins import RegistryLogins
 from .placement.profiling import ProfileKeeper
 from .recording import Recorder
 from .refusing import Refuser
@@ -44,6 +47,8 @@ class Shared:
         workers: int,
         spaces: Spaces | None = None,
         others_write: bool = False,
+        sealer: Sealer | None = None,
+        make_registries: MakeClient | None = None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self.store, self.blobs, self.engines, self.leadership = store, blobs, engines, leadership
@@ -55,6 +60,8 @@ class Shared:
         self.wake = asyncio.Event()
         """Set when there may be something to place."""
         self.index = JobIndex(self.look("jobs"), self.wake.set)
+        self.logins = RegistryLogins(self.informer(SECRET), sealer)
+        self.images = ImageResolver(self.informer(SITE), self.logins, self.look("jobs"), make_registries)
         self.recorder = Recorder(store, self.informer(TENANT))
         self.profiles = ProfileKeeper(store, self.informer(PROFILE), self.informer(TENANT), leadership)
 

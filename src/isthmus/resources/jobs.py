@@ -39,6 +39,8 @@ MAX_WORDS = 10_000
 ARRAY_LABEL = "isthmus.dev/array"
 INDEX_LABEL = "isthmus.dev/array-index"
 RUN_FINALIZER = "isthmus.dev/run"
+IMAGE_RESOLVED = "ImageResolved"
+"""The condition of a job whose image the control plane could not look up: its site does."""
 
 
 class Intent(StrEnum):

@@ -21,6 +21,7 @@ from .experiments import EXPERIMENT
 from .jobs import JOB
 from .leases import LEASE
 from .profiles import PROFILE
+from .secrets import SECRET
 from .sites import SITE
 from .tenants import TENANT
 from .tokens import TOKEN
@@ -33,6 +34,7 @@ __all__ = [
     "KINDS",
     "LEASE",
     "PROFILE",
+    "SECRET",
     "SITE",
     "TENANT",
     "TOKEN",
@@ -51,7 +53,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, TENANT, TOKEN, EVENT, LEASE, PROFILE)
+_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, TENANT, TOKEN, SECRET, EVENT, LEASE, PROFILE)
 _known: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 KINDS: Mapping[str, Kind] = MappingProxyType(_known)
 _forget: list[Callable[[], None]] = []

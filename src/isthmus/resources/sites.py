@@ -254,6 +254,34 @@ class KubernetesSite(Model):
     )
 
 
+class SiteRegistries(Model):
+    """Where container images may come from."""
+
+    allowed: list[Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9.:/_-]{0,254}$")]] = Field(
+        default_factory=list,
+        max_length=256,
+        description="registries, such as ghcr.io, or parts of them, such as ghcr.io/org; none means all. "
+        "Docker Hub is docker.io",
+    )
+    authorities: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None,
+        max_length=262_144,
+        description="certificates (PEM) that registries are trusted by, beside those of the system",
+    )
+
+    @field_validator("allowed")
+    @classmethod
+    def _no_end(cls, allowed: list[str]) -> list[str]:
+        return [entry.rstrip("/") for entry in allowed]
+
+    @field_validator("authorities")
+    @classmethod
+    def _certificates(cls, text: str | None) -> str | None:
+        if text is not None and "-----BEGIN CERTIFICATE-----" not in text:
+            raise ValueError("must be certificates in PEM, each between BEGIN CERTIFICATE and END CERTIFICATE")
+        return text
+
+
 class SiteSpec(Model):
     """What is wanted."""
 
@@ -263,6 +291,7 @@ class SiteSpec(Model):
     slurm: SlurmSite | None = None
     kubernetes: KubernetesSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
+    registries: SiteRegistries | None = Field(default=None, description="where container images may come from")
     prices: Prices | None = Field(default=None, description="per hour; of the sites with room the cheapest is taken")
     probe_interval: Duration = "30s"
     expose_nodes: bool = Field(

@@ -70,6 +70,8 @@ def _sentence(model: type[BaseModel], place: tuple[Any, ...], kind: str, item: A
         near = difflib.get_close_matches(str(place[-1])[:64], known, 1)
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
         return f"there is no such field; {hint}"
+    if place[-1:] == ("password",):  # what was sent there is not repeated
+        return "must be a text of 1 to 8192 characters"
     if kind == "missing":
         return "is required"
     if kind == "string_pattern_mismatch":

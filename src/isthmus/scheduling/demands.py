@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from isthmus.images.references import is_file
+from isthmus.images.references import is_file, repository_of
 from isthmus.resources.expressions import Expression, parse_expression
 from isthmus.resources.jobs import JobSpec
 from isthmus.resources.plans import DeviceChosen
@@ -84,6 +84,8 @@ class Demand:
     image: bool = False
     image_file: bool = False
     """The image is among the files sent along."""
+    image_from: str = ""
+    """Registry and repository of the image."""
     drivers: tuple[str, ...] = ()
     """The only drivers that understand all of it; empty: every one does."""
     sites: tuple[str, ...] = ()
@@ -113,6 +115,7 @@ def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) ->
         nodes=max((most for section in options.values() if (most := section.most_nodes)), default=resources.nodes),
         image=spec.image is not None,
         image_file=spec.image is not None and is_file(spec.image),
+        image_from=repository_of(spec.image) if spec.image is not None else "",
         drivers=tuple(sorted(options)),
         sites=tuple(sorted(placement.sites)),
         labels=tuple(sorted(placement.labels.items())),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
 from isthmus._kit.reasons import Closeness, Hindrance, no_site
+from isthmus.images.references import is_allowed
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import Quota, TenantSpec
 
@@ -40,6 +41,8 @@ class SiteView:
     images: bool = False
     image_files: bool = False
     """Whether it runs images that are sent along as files."""
+    registries: tuple[str, ...] = ()
+    """The only registries, or parts of them, that images may come from; empty: all."""
     largest: tuple[tuple[str, int], ...] = ()
     """The most devices of each class that one machine has, where it is known."""
     machine: Room | None = None
@@ -175,6 +178,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
         return "it does not run container images"
     if demand.image_file and not site.image_files:
         return "it runs images of registries only, and the job's image is a file"
+    if demand.image_from and not is_allowed(demand.image_from, site.registries):
+        return f"it takes no images of {demand.image_from}, only of {', '.join(site.registries[:5])}"
     if not demand.image and not site.default_image:
         return "it has no default image, and the job names none"
     if demand.nodes > 1 and not site.multi_node:

@@ -6,9 +6,11 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from isthmus._kit import sealing
 from isthmus._kit.ids import new_uid, suffix
 from isthmus.config import ServerSettings
 from isthmus.console.sessions import new_key
@@ -102,10 +104,19 @@ async def storage_limit(store: Store, namespace: str) -> int | None:
 
 def console_key(folder: Path) -> str:
     """The key that seals the console's cookies, made once; control planes that share files share it."""
-    path = folder / "console.key"
+    return _key(folder / "console.key", new_key)
+
+
+def secrets_key(folder: Path) -> bytes:
+    """The key that seals secrets in the store, made once; control planes that share files share it."""
+    return bytes.fromhex(_key(folder / "secrets.key", lambda: sealing.new_key().hex()))
+
+
+def _key(path: Path, new: Callable[[], str]) -> str:
+    """What is in a file that nobody else may read; whoever comes second finds it made."""
     if not path.exists():
-        draft = path.with_name(f"console.key.{suffix()}")
-        write_private(draft, new_key() + "\n")
+        draft = path.with_name(f"{path.name}.{suffix()}")
+        write_private(draft, new() + "\n")
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(draft)
         draft.unlink()

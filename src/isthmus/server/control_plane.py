@@ -9,7 +9,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from isthmus._kit.clock import utcnow
+from isthmus._kit.sealing import Sealer
 from isthmus.metrics import LEADING
+from isthmus.reconcilers.jobs.image_resolving import MakeClient
 from isthmus.reconcilers.parts import PARTS
 from isthmus.reconcilers.shared import Shared
 from isthmus.reconcilers.sites.exposing import MakeExposure, no_exposure
@@ -37,6 +39,8 @@ class ControlPlane:
         workers: int = 16,
         spaces: Spaces | None = None,
         others_write: bool = False,
+        sealer: Sealer | None = None,
+        make_registries: MakeClient | None = None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         shared = Shared(
@@ -49,6 +53,8 @@ class ControlPlane:
             workers=workers,
             spaces=spaces,
             others_write=others_write,
+            sealer=sealer,
+            make_registries=make_registries,
             now=now,
         )
         self._manager = Manager([declare(shared) for declare in PARTS], shared.informers, shared.queues)

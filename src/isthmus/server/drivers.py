@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes
@@ -17,6 +18,9 @@ from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
+
+if TYPE_CHECKING:
+    from isthmus.images.registries import RegistryClient
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
 EXPOSURE_SECONDS = 10.0
@@ -39,6 +43,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             max_log_bytes=parse_bytes(spec.max_log),
             max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
             max_image_bytes=parse_bytes(spec.max_images),
+            registry_authorities=(site.spec.registries and site.spec.registries.authorities) or "",
             max_disk_bytes=parse_bytes(spec.max_disk) if spec.max_disk else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),
@@ -115,6 +120,13 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             start_seconds=parse_duration(spec.start_timeout),
         )
     )
+
+
+def registry_client(authorities: str) -> RegistryClient:
+    """What asks registries of container images; it trusts what the system does, and these authorities (PEM)."""
+    from isthmus.images.registries import RegistryClient, trusting  # a platform without images need not load it
+
+    return RegistryClient(trusting(authorities))
 
 
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}

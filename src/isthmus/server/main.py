@@ -29,6 +29,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from isthmus._kit.crashpoints import reach
+from isthmus._kit.sealing import Sealer
 from isthmus._kit.tasks import Supervised
 from isthmus.api.app import create_app
 from isthmus.api.context import Context
@@ -48,10 +49,11 @@ from isthmus.store.opening import open_lease_store, open_store, several_may_open
 from isthmus.telemetry.updating import Telemetry
 
 from . import certificates
-from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects, storage_limit
+from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects, secrets_key, storage_limit
 from .certificates import TlsIdentity
 from .control_plane import ControlPlane
-from .drivers import Drivers
+from .drivers import Drivers, registry_client
+from .engine_images import EngineImages
 from .files import write_private
 from .listening import Listener
 from .logs import EngineLogs
@@ -117,6 +119,7 @@ async def _serve(
     shared = await files_folder(store, settings)
     blobs = DirectoryBlobs(shared, partial(storage_limit, store))
     await blobs.open()
+    sealer = Sealer(secrets_key(shared))
     engines, drivers = EngineRegistry(), Drivers(settings)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
@@ -131,6 +134,8 @@ async def _serve(
         telemetry=telemetry,
         folders=logs,
         plans=StorePlans(store),
+        images=EngineImages(store, engines),
+        sealer=sealer,
     )
     app = create_app(context, [_authority_route(identity)])
     console = Console(context, app, console_key(shared))
@@ -164,6 +169,8 @@ async def _serve(
             workers=settings.workers,
             spaces=spaces_of(store),
             others_write=settings.in_cluster,
+            sealer=sealer,
+            make_registries=registry_client,
         )
         await plane.run()
 

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import uvicorn
 
+from isthmus._kit.sealing import Sealer
+from isthmus._kit.sealing import new_key as sealing_key
 from isthmus.api.app import create_app
 from isthmus.api.context import Context, RequestLimits
 from isthmus.console import Console
@@ -23,11 +25,13 @@ from isthmus.console.sessions import new_key
 from isthmus.engines.base import FilePart, FolderListing, Stream
 from isthmus.engines.browsing import list_folder, read_part
 from isthmus.identity.authenticating import Authenticator
+from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB, TENANT, TOKEN
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.tokens import new_secret
 from isthmus.resources.validation import validate
+from isthmus.server.engine_images import EngineImages
 from isthmus.server.plans import StorePlans
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Part, Record
@@ -163,6 +167,8 @@ async def running_api(
         limits or RequestLimits(),
         folders=folders,
         plans=StorePlans(store),
+        images=EngineImages(store, EngineRegistry()),
+        sealer=Sealer(sealing_key()),
     )
     app = create_app(context)
     console = Console(context, app, new_key())

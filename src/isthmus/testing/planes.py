@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from isthmus.engines.base import Engine
 from isthmus.errors import Conflict, NotFound
+from isthmus.reconcilers.jobs.image_resolving import MakeClient
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB, SITE, TENANT, Kind
@@ -56,6 +58,10 @@ class Plane:
         """Machines of other sites, by their names."""
         self.queues = False
         """Whether the engines of sites have queues of their own; set before a site is opened."""
+        self.images = False
+        """Whether they run images; set before a site is opened."""
+        self.make_registries: MakeClient | None = None
+        """What asks registries; none: nobody does."""
         self.blobs = DirectoryBlobs(folder / "files")
         self.leadership = Toggled()
         self.shift = timedelta()
@@ -80,7 +86,9 @@ class Plane:
 
     async def make_engine(self, site: Site) -> Engine:
         """The engine of every site."""
-        return FakeEngine(self.machines.get(site.name, self.machine), queues=self.queues)
+        engine = FakeEngine(self.machines.get(site.name, self.machine), queues=self.queues)
+        engine.capabilities = replace(engine.capabilities, images=self.images)
+        return engine
 
     def start(self) -> None:
         """Begin to reconcile."""
@@ -90,6 +98,7 @@ class Plane:
             engines=EngineRegistry(),
             make_engine=self.make_engine,
             leadership=self.leadership,
+            make_registries=self.make_registries,
             now=self.now,
         )
         self.task = asyncio.create_task(plane.run())

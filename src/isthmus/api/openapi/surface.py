@@ -11,6 +11,8 @@ from isthmus.api.runs.finding import RUN, kinds_with_runs, path_of
 from isthmus.api.runs.plans import BASE as PLANS
 from isthmus.api.runs.telemetry import BASE as TENANT
 from isthmus.api.runs.telemetry import EVERYWHERE
+from isthmus.api.site_images import BASE as IMAGES
+from isthmus.api.site_images import EVERYWHERE as ALL_IMAGES
 from isthmus.resources.jobs import DIGEST_PATTERN
 from isthmus.resources.kinds import JOB, Kind
 from isthmus.resources.schemas.documents import Schema
@@ -28,6 +30,7 @@ _TAGS = {
     "outputs": "What jobs left behind.",
     "folders": "Files of jobs while they run.",
     "plans": "What if: where a job would go, when it would end, what it would cost.",
+    "images": "Container images that sites keep.",
     "reviews": "Who am I, and what may I do?",
     "discovery": "Which kinds there are.",
     "server": "Health, version and descriptions.",
@@ -168,6 +171,25 @@ SCHEMAS: Mapping[str, Schema] = {
         spec={"type": "object"},
         status=ref("PlanStatus"),
     ),
+    "ImageList": _object(
+        ("items", "unavailable"),
+        apiVersion=_TEXT,
+        kind=_TEXT,
+        unavailable=_array(_TEXT),
+        items=_array(
+            _object(
+                ("site", "name", "digest", "bytes", "lastUsed", "private", "inUse"),
+                site=_TEXT,
+                name=_TEXT,
+                digest=_TEXT,
+                bytes=_COUNT,
+                lastUsed=_TEXT,
+                private={"type": "boolean"},
+                inUse={"type": "boolean"},
+                tenants=_array(_TEXT),
+            )
+        ),
+    ),
     "Discovery": _object(("kind",), kind=_TEXT, apiVersion=_TEXT),
     "Version": _object(("major", "minor", "gitVersion"), major=_TEXT, minor=_TEXT, gitVersion=_TEXT),
 }
@@ -181,6 +203,7 @@ def operations_of_rest() -> Operations:
     yield from _outputs()
     yield from _folders()
     yield from _plans()
+    yield from _images()
     yield from _reviews()
     yield from _discovery()
     yield from _server()
@@ -339,6 +362,19 @@ def _plans() -> Operations:
     body = {"required": True, "content": content(ref("PlanQuestion"))}
     summary = "Ask what would become of a job, or of another deadline; nothing changes"
     yield PLANS, "post", _one("plans", "createPlan", summary, (NAMESPACE,), responses, requestBody=body)
+
+
+def _images() -> Operations:
+    listed = {"200": ok("The images, and the sites that could not be asked.", ref("ImageList"))} | errors(READ_ERRORS)
+    removed = {"200": ok("It is removed.", ref("Status"))} | errors((*READ_ERRORS, 409))
+    which = (
+        ApiParameter("site", "where it is kept; must be given"),
+        ApiParameter("digest", "of the image; must be given"),
+    )
+    for path, of, where in ((IMAGES, "", (NAMESPACE,)), (ALL_IMAGES, "Everywhere", ())):
+        yield path, "get", _one("images", f"listImages{of}", "List container images that sites keep", where, listed)
+        summary = "Remove a container image from a site"
+        yield path, "delete", _one("images", f"removeImage{of}", summary, (*where, *which), removed)
 
 
 def _reviews() -> Operations:

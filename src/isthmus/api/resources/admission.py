@@ -13,7 +13,7 @@ from typing import Any
 from isthmus.errors import Conflict, Forbidden, invalid_field
 from isthmus.identity.callers import RANKS, Caller, at_least
 from isthmus.resources.changing import check_change, differences
-from isthmus.resources.kinds import TOKEN, Kind
+from isthmus.resources.kinds import SECRET, TOKEN, Kind
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.validation import check_name, validate
 
@@ -70,7 +70,7 @@ def prepare_status(kind: Kind, old: Object, sent: Mapping[str, Any]) -> Object:
 
 def note_member(kind: Kind, new: Object, member: str | None) -> None:
     """Write down whose work it is, and nobody else: sites may run it under that person's account."""
-    if kind.work and kind.status_has("member"):
+    if kind.status_has("member"):
         new["status"].pop("member", None)
         if member is not None:
             new["status"]["member"] = member
@@ -80,6 +80,8 @@ def check_rights(caller: Caller, kind: Kind, old: Object | None, new: Object) ->
     """What a caller who may write this kind may not write into it; raises Forbidden, Invalid."""
     if kind is TOKEN:
         _token_role(caller, new)
+    if kind is SECRET and old is not None:
+        _own_secret(caller, old)
     if kind.rights.fields is not None and old is not None and not caller.is_platform_admin:
         _only_fields(kind, kind.rights.fields, old, new)
 
@@ -159,6 +161,14 @@ def _token_role(caller: Caller, new: Object) -> None:
             f"a token with the role {role} cannot be made by a caller whose own role there is lower; "
             f"choose one of {', '.join(r for r in RANKS if at_least(caller.role_in(namespace), r)) or 'none'}"
         )
+
+
+def _own_secret(caller: Caller, old: Object) -> None:
+    """A person's credentials are changed by nobody else but those who administer the tenant."""
+    member, namespace = (old.get("status") or {}).get("member"), old["metadata"]["namespace"]
+    if member not in (None, caller.user) and not at_least(caller.role_in(namespace), Role.ADMIN):
+        name = old["metadata"]["name"]
+        raise Forbidden(f"secret {name!r} is {member}'s; make one of your own, under another name")
 
 
 def _only_fields(kind: Kind, free: frozenset[str], old: Object, new: Object) -> None:

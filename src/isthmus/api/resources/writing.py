@@ -18,7 +18,7 @@ from isthmus._kit.ids import new_uid, suffix
 from isthmus.api.documents import check_plain, media_type, read_document, read_value
 from isthmus.api.requests import require
 from isthmus.errors import AlreadyExists, Conflict, Invalid, NotFound
-from isthmus.resources.kinds import KINDS, TENANT
+from isthmus.resources.kinds import KINDS, SECRET, TENANT
 from isthmus.store.base import Key, Object, Part, Record
 
 from . import admission, belonging
@@ -27,6 +27,7 @@ from .options import WriteOptions, write_options
 from .patching import apply, json_patch, merge
 from .priorities import check_priority
 from .reading import send_record
+from .secret_fields import keep_sealed, seal
 from .sizes import check_sizes
 
 _TRIES = 8
@@ -112,6 +113,8 @@ async def _create(call: Call, sent: Object, options: WriteOptions) -> Record:
         new = await call.apart(admission.prepare_new, kind, sent, namespace, name)
         admission.note_member(kind, new, _member(call))
         await _admit(call, None, new)
+        if kind is SECRET:
+            seal(call.context.sealer, new)
         try:
             if options.dry_run:
                 return await _would_create(call, new)
@@ -134,6 +137,8 @@ async def _change(call: Call, make: Callable[[Object], Any], options: WriteOptio
         sent = await call.apart(make, old)
         if not isinstance(sent, dict):
             raise Invalid("the patch makes of the object something that is none")
+        if kind is SECRET:
+            sent = keep_sealed(old, sent)
         # What was sent is bounded, and so is what a patch copies; what was there is there.
         check_plain(sent, call.context.limits.nesting, sys.maxsize)
         named = isinstance(sent.get("metadata"), dict) and sent["metadata"].get("resourceVersion")
@@ -144,6 +149,8 @@ async def _change(call: Call, make: Callable[[Object], Any], options: WriteOptio
         else:
             new = await call.apart(admission.prepare_change, kind, old, sent, keep_finalizers=keep_finalizers)
             await _admit(call, old, new)
+            if kind is SECRET:
+                seal(call.context.sealer, new)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if options.dry_run:
             return _would_be(record, new if to_status else {**new, **_status(old)})

@@ -17,13 +17,15 @@ from isthmus.client.flows import TERMINAL
 from isthmus.client.sync import Client
 from isthmus.errors import Forbidden, Invalid, Misconfigured, NotFound, Unauthenticated, Unavailable
 
+from .lab_registry import down_registry, registry_in, up_registry
+
 if TYPE_CHECKING:
     from isthmus.lab.kubernetes.cluster import KubernetesLab
     from isthmus.lab.layout import LabStatus
     from isthmus.lab.slurm.cluster import SlurmLab
     from isthmus.lab.slurm.layout import LabSettings
 
-app = group("Real clusters on this machine, Slurm and Kubernetes, for trying things out. Needs root.")
+app = group("Real clusters on this machine, Slurm and Kubernetes, and a registry, for trying things out. Needs root.")
 
 DEFAULT_FOLDER = Path("/var/lib/isthmus-lab")
 _REMOVAL_SECONDS = 30.0
@@ -46,6 +48,7 @@ Release = Annotated[
 def up(
     slurm: Annotated[int | None, typer.Option(min=1, max=200, metavar="N", help="A Slurm cluster of N nodes.")] = None,
     kubernetes: Annotated[bool, typer.Option("--kubernetes", help="A Kubernetes cluster.")] = False,
+    registry: Annotated[bool, typer.Option("--registry", help="A registry of container images.")] = False,
     nodes: Annotated[int, typer.Option(min=1, max=50, metavar="N", help="Nodes of the Kubernetes cluster.")] = 1,
     accounting: Annotated[bool, typer.Option("--accounting", help="Slurm: with slurmdbd on MariaDB.")] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Slurm: with an energy counter on every node.")] = False,
@@ -60,7 +63,7 @@ def up(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Start a cluster, or what is missing of it. The first node has a board (akida), Slurm's second a GPU.
+    """Start a cluster or registry, or what is missing of it. The first node has a board (akida), Slurm's second a GPU.
 
     Where a server is known (`isthmus up` on this machine, or a login), the cluster becomes one of its sites.
 
@@ -70,10 +73,11 @@ def up(
       isthmus lab up --slurm 8 --accounting --energy --data ./lab
       isthmus lab up --slurm 2 --release trixie
       isthmus lab up --kubernetes --nodes 2
+      isthmus lab up --registry
       isthmus lab up --kubernetes --kubeconfig ~/.kube/config --image python:3.12
     """
-    if slurm is None and not kubernetes:
-        raise Invalid("say what to start, such as --slurm 4 for a Slurm cluster of four nodes, or --kubernetes")
+    if slurm is None and not kubernetes and not registry:
+        raise Invalid("say what to start: --slurm 4 for a Slurm cluster of four nodes, --kubernetes, or --registry")
     if slurm is not None:
         from isthmus.lab.slurm.layout import LabSettings
 
@@ -82,6 +86,8 @@ def up(
     if kubernetes:
         chosen = name if name and slurm is None else "lab-kubernetes"
         _up_kubernetes(nodes, binaries, kubeconfig, image, chosen, data, url, token)
+    if registry:
+        up_registry(data, _data_option(data), url, token)
 
 
 def _up_slurm(slurm: int, wished: LabSettings, name: str, data: Path, url: str | None, token: str | None) -> None:
@@ -197,7 +203,10 @@ def down(
     if erase:
         unregister(data, url, token)
     labs = [lab for lab in (_slurm(data), _kubernetes(data)) if lab.place.exists]
-    if not labs:
+    registry = registry_in(data)
+    if registry.place.exists:
+        down_registry(registry, erase=erase, url=url, token=token)
+    elif not labs:
         say(f"there is no lab in {data}")
         return
     for lab in labs:
@@ -214,11 +223,12 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
       isthmus lab status
     """
     slurm, kubernetes = _slurm(data).status(), _kubernetes(data).status()
-    reported = {**_reported(slurm), "kubernetes": _reported(kubernetes)}
+    registry = registry_in(data).status()
+    reported = {**_reported(slurm), "kubernetes": _reported(kubernetes), "registry": _reported(registry)}
     if (form := format_of(output)) in (Format.JSON, Format.YAML):
         write(reported, form)
         return
-    for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes)):
+    for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes), ("registry", registry)):
         if not found.running:
             sys.stdout.write(f"no {label} runs from {found.folder}\n")
             continue

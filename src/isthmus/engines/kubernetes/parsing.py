@@ -11,6 +11,7 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.images.manifests import is_digest
 
 from . import pods
 
@@ -40,6 +41,8 @@ class Container:
     exit_code: int | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    image: str | None = None
+    """The digest of its image, once the node has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,14 @@ def _container(entry: Mapping[str, Any]) -> Container:
         exit_code=reported.get("exitCode"),
         started_at=_time(reported.get("startedAt")),
         finished_at=_time(reported.get("finishedAt")),
+        image=_digest(str(entry.get("imageID") or "")),
     )
+
+
+def _digest(image_id: str) -> str | None:
+    """Of `docker.io/library/python@sha256:…`. An id without a repository is of the config and names no image."""
+    name, at, digest = image_id.rpartition("@")
+    return digest if at and name and is_digest(digest) else None
 
 
 def _time(text: str | None) -> datetime | None:
@@ -151,7 +161,7 @@ def going_on(seen: Pod | None, engine_id: str) -> Observation:
     if seen is None:
         return Observation(RunState.QUEUED, engine_id, message="sent to the cluster")
     if seen.main.state == "running" or seen.over:
-        return Observation(RunState.RUNNING, engine_id, started_at=seen.main.started_at)
+        return Observation(RunState.RUNNING, engine_id, started_at=seen.main.started_at, image=seen.main.image)
     stage = seen.containers.get(pods.STAGE)
     if stage is not None and stage.state == "running":
         return Observation(RunState.QUEUED, engine_id, message="its files are being sent")

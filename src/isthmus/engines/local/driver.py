@@ -33,6 +33,7 @@ from isthmus.engines.base import (
     Observation,
     Run,
     RunState,
+    SiteImage,
     Stream,
 )
 from isthmus.engines.collecting import collect, remove_tree
@@ -41,7 +42,7 @@ from isthmus.engines.sent_images import check_reference, contents, without_image
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.images.cache import CacheSettings, ImageCache, UnpackedImage
 from isthmus.images.manifests import architecture_of
-from isthmus.images.registries import RegistryClient
+from isthmus.images.registries import RegistryClient, trusting
 from isthmus.images.resolving import ImageFinder
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
@@ -257,7 +258,7 @@ class LocalEngine:
                 await asyncio.to_thread(self._prepare, run, files)
             else:
                 # Until the run's folder is there, which says that it uses the image, the block does.
-                async with self._finder().use(run.image, contents(files)) as image:
+                async with self._finder().use(run.image, contents(files), run.namespace, run.login) as image:
                     await asyncio.to_thread(self._prepare, run, without_image(run.image, files), image)
         answer = await self._keeper.start_run(run.id)
         reach("submit:asked")
@@ -270,8 +271,29 @@ class LocalEngine:
 
     def _finder(self) -> ImageFinder:
         if self._registries is None:  # it reads all authorities that the system trusts: not before it is needed
-            self._registries = RegistryClient()
+            try:
+                self._registries = RegistryClient(trusting(self._settings.registry_authorities))
+            except ValueError as error:
+                raise SiteUnavailable(f"registries.authorities of the site cannot be used: {error}.") from error
         return ImageFinder(self._cache, self._registries, architecture_of(platform.machine()))
+
+    async def list_images(self) -> list[SiteImage]:
+        """The images that are kept unpacked."""
+        return await asyncio.to_thread(self._list_images)
+
+    def _list_images(self) -> list[SiteImage]:
+        busy = self._images_in_use()
+        return [
+            SiteImage(
+                kept.image.name, kept.image.digest, kept.image.bytes, kept.used_at, kept.tenants, kept.private,
+                kept.image.digest in busy, kept.image.key,
+            )
+            for kept in self._cache.kept()
+        ]  # fmt: skip
+
+    async def remove_image(self, key: str, tenant: str | None) -> bool:
+        """Remove an image that no run uses, or that it is the tenant's."""
+        return await asyncio.to_thread(self._cache.leave, key, tenant)
 
     def _images_in_use(self) -> set[str]:
         folders = (self._layout.run(run_id) for run_id in self._layout.run_ids())

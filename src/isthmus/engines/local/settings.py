@@ -60,6 +60,8 @@ class LocalSettings:
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
     max_image_bytes: int = 50 * 2**30
     """Bytes of all unpacked images; beyond it, those that were not used for longest go. Default 50 GiB."""
+    registry_authorities: str = ""
+    """Certificates (PEM) that registries are trusted by, beside those of the system. Default none."""
     rescan_seconds: float = 5.0
     """Seconds between looks at the folder itself, which find what no event reported. Default 5: rarely needed."""
     powercap: Path = field(default=Path("/sys/class/powercap"))

@@ -17,8 +17,8 @@ from typing import Any
 
 from isthmus.errors import Misconfigured
 from isthmus.lab import processes
+from isthmus.lab.certificates import Authority
 
-from .certificates import Authority
 from .layout import SERVICES, KubernetesLabPlace
 from .manifests import API_SERVICE
 

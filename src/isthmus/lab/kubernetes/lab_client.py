@@ -12,8 +12,7 @@ from typing import Any
 
 from isthmus.errors import AlreadyExists, SiteUnavailable
 from isthmus.kubernetes.answers import SITE, error_of
-
-from .certificates import Authority
+from isthmus.lab.certificates import Authority
 
 
 class LabClient:

@@ -16,6 +16,7 @@ from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.jobs import (
     ARRAY_LABEL,
+    IMAGE_RESOLVED,
     INDEX_LABEL,
     ArrayStatus,
     Intent,
@@ -50,13 +51,15 @@ class ArrayKeeper:
     async def reconcile(self, record: Record, job: Job, now: datetime) -> Result:
         """One step for one array."""
         assert job.spec.array is not None
-        indices = expanded(job.spec.array.indices)
+        indices, limit, before = expanded(job.spec.array.indices), job.spec.array.limit or AHEAD, job.status
         done = job.status.array.created if job.status.array else 0
         if job.spec.intent is Intent.CANCEL:
             await self._pass_on_cancel(job)
         elif job.spec.intent is Intent.RUN:
-            active = self._active(job)
-            room = max(0, (job.spec.array.limit or AHEAD) - active)
+            if self._is_unresolved(job):
+                job, begun = self._with_image(job, indices[: min(done, BATCH)])
+                limit = limit if begun else 1
+            room = max(0, limit - self._active(job))
             for index in indices[done : done + min(room, BATCH)]:
                 if clash := await self._make(record, job, index):
                     status = lifecycle.gave_up(job, JobPhase.FAILED, "NameTaken", clash, now)
@@ -65,14 +68,30 @@ class ArrayKeeper:
                 done += 1
         counts = self._index.children.get(job.uid, Counter())
         status = summary(job, counts, max(done, sum(counts.values())), len(indices), now)
-        if status != job.status:
+        if status != before:
             if status.reason == "ElementsFailed" and (first := self._first_failure(job, indices)):
                 status = status.model_copy(update={"message": f"{status.message}; the first, {first}"})
             await self._writer.status(record, status)
             if status.phase.terminal:
                 self._recorder.say(job, status.reason or status.phase.value, status.message or "all elements ended")
         more = job.spec.intent is Intent.RUN and done < len(indices)
-        return Result(requeue_after=0.01) if more and self._active(job) < (job.spec.array.limit or AHEAD) else DONE
+        return Result(requeue_after=0.01) if more and self._active(job) < limit else DONE
+
+    @staticmethod
+    def _is_unresolved(job: Job) -> bool:
+        """Whether the site looks up which bytes the image is: then one element goes first, and the others follow it."""
+        return job.status.image is None and any(known.type == IMAGE_RESOLVED for known in job.status.conditions)
+
+    def _with_image(self, job: Job, made: Sequence[int]) -> tuple[Job, bool]:
+        """The array with the image that its first elements found; and whether one of them has begun."""
+        begun = False
+        for index in made:
+            child = self._jobs.get(Key(JOB.name, job.namespace, f"{job.name}-{index}"))
+            status = (child.obj.get("status") or {}) if child else {}
+            begun = begun or child is None or bool(status.get("startedAt"))
+            if image := status.get("image"):
+                return job.model_copy(update={"status": job.status.model_copy(update={"image": image})}), True
+        return job, begun
 
     def _first_failure(self, job: Job, indices: Sequence[int]) -> str | None:
         """Which element failed first by its index, and why."""
@@ -104,7 +123,7 @@ class ArrayKeeper:
             "kind": job.kind,
             "metadata": meta,
             "spec": spec,
-            "status": JobStatus(member=job.status.member).to_json(),
+            "status": _inherited(job).to_json(),
         }
         try:
             await self._writer.create(child)
@@ -125,6 +144,12 @@ class ArrayKeeper:
             child = self._jobs.get(key)
             if child is not None and child.obj["spec"].get("intent") != Intent.CANCEL:
                 await self._writer.spec(child, intent=Intent.CANCEL.value)
+
+
+def _inherited(job: Job) -> JobStatus:
+    """What an element begins with: whose it is, and which bytes its image is."""
+    known = [condition for condition in job.status.conditions if condition.type == IMAGE_RESOLVED]
+    return JobStatus(member=job.status.member, image=job.status.image, conditions=known)
 
 
 def array_label(name: str) -> str:

@@ -7,13 +7,14 @@ keeps the ledger and says which keys deserve a look.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
-from isthmus.resources.jobs import ARRAY_LABEL, Intent, Job, JobSpec, JobStatus
+from isthmus.images.references import is_file
+from isthmus.resources.jobs import ARRAY_LABEL, IMAGE_RESOLVED, Intent, Job, JobSpec, JobStatus
 from isthmus.resources.kinds import JOB
 from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.plans import DeviceChosen
@@ -236,6 +237,13 @@ def _wanted(namespace: str, spec: bytes) -> tuple[JobSpec, Demand]:
     return wanted, demand_of(namespace, wanted)
 
 
+def needs_resolving(image: str, status: Mapping[str, Any]) -> bool:
+    """Whether it is still to be found out which bytes a tag means, and that was not left to the site."""
+    if status.get("image") or "@" in image or is_file(image):
+        return False
+    return not any(condition.get("type") == IMAGE_RESOLVED for condition in status.get("conditions") or ())
+
+
 def simply_ready(obj: dict[str, Any]) -> bool:
     """Whether a pending job can be placed without a closer look."""
     spec, status = obj["spec"], obj["status"]
@@ -244,5 +252,6 @@ def simply_ready(obj: dict[str, Any]) -> bool:
         and not spec.get("dependencies")
         and not spec.get("array")
         and not status.get("retryAt")
+        and not (spec.get("image") and needs_resolving(spec["image"], status))
         and not obj["metadata"].get("deletionTimestamp")
     )

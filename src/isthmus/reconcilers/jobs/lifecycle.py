@@ -11,7 +11,7 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
-from isthmus.resources.jobs import Intent, Job, JobStatus, Outputs, StartRange, Try, Usage
+from isthmus.resources.jobs import IMAGE_RESOLVED, Intent, Job, JobStatus, Outputs, StartRange, Try, Usage
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
 from isthmus.resources.plans import DeviceChosen, PlanStatus, Preemption
 from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
@@ -33,6 +33,18 @@ CONDITIONS_OF_ONE_ATTEMPT = frozenset({"Started"})
 def waiting(job: Job, reason: str, message: str) -> JobStatus:
     """Still pending, and why."""
     return job.status.model_copy(update={"reason": reason, "message": message})
+
+
+def resolved(job: Job, digest: str) -> JobStatus:
+    """It is known which bytes its image is."""
+    return job.status.model_copy(update={"image": digest, "reason": None, "message": None})
+
+
+def left_to_site(job: Job, message: str, now: datetime) -> JobStatus:
+    """Which bytes its image is will be found out where it runs."""
+    condition = Condition(type=IMAGE_RESOLVED, status=ConditionStatus.FALSE, reason="LeftToSite", message=message)
+    conditions = set_condition(job.status.conditions, condition, timestamp(now))
+    return job.status.model_copy(update={"conditions": conditions, "reason": None, "message": None})
 
 
 def planned(job: Job, reason: str, plan: PlanStatus) -> JobStatus:
@@ -80,7 +92,7 @@ def going_on(job: Job, seen: Observation) -> JobStatus:
         status.estimated_start = StartRange(earliest=timestamp(earliest), latest=timestamp(latest))
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
-    status.image = seen.image or status.image
+    status.image = status.image or seen.image
     if seen.started_at:
         status.started_at = timestamp(seen.started_at)
         status.conditions = set_condition(
@@ -226,7 +238,7 @@ def _reported(status: JobStatus, seen: Observation) -> JobStatus:
     status.exit_code, status.signal = seen.exit_code, seen.signal
     if seen.devices:
         status.devices = {name: list(units) for name, units in seen.devices.items()}
-    status.image = seen.image or status.image
+    status.image = status.image or seen.image
     if seen.started_at:
         status.started_at = timestamp(seen.started_at)
         status.conditions = set_condition(

@@ -45,14 +45,20 @@ from . import lifecycle
 from .arrays import ArrayKeeper
 from .dependencies import Other, circle, outlook
 from .engine_queues import EngineQueues, keep_held, reporting_waits
+from .image_resolving import ImageResolver, Refused, Resolved
 from .inputs import Inputs
-from .job_index import JobIndex
+from .job_index import JobIndex, needs_resolving
 from .log_files import keep_logs, log_patterns
+from .registry_logins import RegistryLogins
 from .reporting import reported_values
 from .runs import run_of
 
 if TYPE_CHECKING:
     from isthmus.reconcilers.shared import Shared
+
+
+RESOLVING_SECONDS = 1.0
+"""After which the job says that a registry takes its time."""
 
 
 class JobReconciler:
@@ -70,9 +76,11 @@ class JobReconciler:
         leadership: Leadership,
         recorder: Recorder,
         profiles: ProfileKeeper,
+        images: ImageResolver,
+        logins: RegistryLogins,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
-        self._profiles = profiles
+        self._profiles, self._images, self._logins = profiles, images, logins
         self._store, self._jobs, self._tenants = store, jobs, tenants
         self._index, self._engines, self._blobs = index, engines, blobs
         self._leadership, self._recorder, self._now = leadership, recorder, now
@@ -96,6 +104,12 @@ class JobReconciler:
             record = await self._writer.status(record, status)
             job = self._index.job(record)
             self._recorder.say(job, "DeadlineMissed", f"the result was wanted by {job.spec.deadline}", warning=True)
+        if job.spec.image and self._needs_resolving(job):
+            if (waits := await self._find_image(record, job)) is not None:
+                self._index.unready(job.uid)
+                return waits
+            record = self._jobs.get(record.key) or record
+            job = self._index.job(record)
         if job.spec.array:
             return await self._array(record, job)
         if job.status.phase is JobPhase.PENDING:
@@ -138,6 +152,41 @@ class JobReconciler:
             return Result(requeue_after=min(delay, 3600))
         self._index.ready(job.uid, self._index.demand(record), job.spec.priority, deadline=job.spec.deadline)
         return self._at_deadline(job)
+
+    def _needs_resolving(self, job: Job) -> bool:
+        """Whether its tag is to be looked up: as soon as it is accepted, whatever else it waits for."""
+        if not self._images.works or job.status.phase is not JobPhase.PENDING or job.spec.intent is Intent.CANCEL:
+            return False
+        return job.spec.image is not None and needs_resolving(job.spec.image, job.status.to_json())
+
+    async def _find_image(self, record: Record, job: Job) -> Result | None:
+        """Find out which bytes its image is, before it is placed; what is to be waited for, or None if it may go on."""
+        try:
+            answer = self._images.of(record.key, job)
+        except Invalid as error:
+            await self._end(
+                record, job, lifecycle.gave_up(job, JobPhase.FAILED, "BadImage", error.message, self._now())
+            )
+            return DONE
+        if answer is None:
+            text = f"asking the registry which bytes {job.spec.image} is"
+            if job.status.reason != "ResolvingImage" and self._is_older(job, RESOLVING_SECONDS):
+                await self._writer.status(record, lifecycle.waiting(job, "ResolvingImage", text))
+            return Result(requeue_after=RESOLVING_SECONDS)
+        if isinstance(answer, Resolved):
+            await self._writer.status(record, lifecycle.resolved(job, answer.digest))
+            return None
+        if isinstance(answer, Refused) and not any(s.spec.driver == "kubernetes" for s in self._images.sites_for(job)):
+            # Clusters may know the registry by accounts or mirrors of their own; all others ask as we do.
+            status = lifecycle.gave_up(job, JobPhase.FAILED, "ImageRefused", answer.message, self._now())
+            await self._end(record, job, status)
+            return DONE
+        await self._writer.status(record, lifecycle.left_to_site(job, answer.message, self._now()))
+        return None
+
+    def _is_older(self, job: Job, seconds: float) -> bool:
+        made = parse_timestamp(job.metadata.creation_timestamp or "")
+        return (self._now() - made).total_seconds() > seconds
 
     async def _hindered(self, record: Record, job: Job) -> tuple[Result | None, Record]:
         """Whether what the job depends on keeps it from going on: then the result, else the record as it is now."""
@@ -265,6 +314,7 @@ class JobReconciler:
                 self._typed.of(Tenant, tenant) if tenant else None,
                 after=queued.after if queued else (),
                 array=parent.spec.array if parent else None,
+                login=self._logins.of(job) if job.spec.image else None,
             )
             engine.check(run)
             files = await self._inputs.files(job, parent)
@@ -484,6 +534,8 @@ def declare(shared: Shared) -> Reconciler:
         leadership=shared.leadership,
         recorder=shared.recorder,
         profiles=shared.profiles,
+        images=shared.images,
+        logins=shared.logins,
         now=shared.now,
     )
     return Reconciler(

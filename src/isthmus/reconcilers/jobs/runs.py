@@ -7,6 +7,7 @@ from functools import lru_cache
 from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
 from isthmus.engines.batch_scripts import number_of
 from isthmus.errors import Invalid
+from isthmus.images.logins import RegistryLogin
 from isthmus.images.manifests import is_digest
 from isthmus.images.references import RegistryReference, parse_reference
 from isthmus.resources.arrays import expand_indices
@@ -16,7 +17,14 @@ from isthmus.resources.tenants import Tenant
 expanded = lru_cache(maxsize=8)(expand_indices)
 
 
-def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), array: Array | None = None) -> Run:
+def run_of(
+    job: Job,
+    tenant: Tenant | None,
+    *,
+    after: tuple[After, ...] = (),
+    array: Array | None = None,
+    login: RegistryLogin | None = None,
+) -> Run:
     """One try of a job, as an engine needs to know it; `array` is that of the array it is an element of."""
     spec, resources = job.spec, job.spec.resources
     env = {variable.name: variable.value for variable in spec.env}
@@ -37,6 +45,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         script=spec.script,
         args=tuple(spec.args),
         image=_image(job),
+        login=login,
         env=env,
         stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
@@ -62,7 +71,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
 
 
 def _image(job: Job) -> str | None:
-    """The image; by its digest once an attempt ran in it, since a tag may mean something else by now."""
+    """The image; by its digest once that is known, since a tag may mean something else by now."""
     name, digest = job.spec.image, job.status.image
     if name is None or digest is None or not is_digest(digest):
         return name

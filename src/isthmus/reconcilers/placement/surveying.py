@@ -225,6 +225,7 @@ def site_view(
         multi_node=bool(able and able.multi_node),
         images=bool(able and able.images),
         image_files=bool(able and able.image_files),
+        registries=tuple(site.spec.registries.allowed) if site.spec.registries else (),
         largest=tuple(sorted(most.items())),
         machine=machine if machine.milli_cpus else None,
         others=_room(site.status.others),

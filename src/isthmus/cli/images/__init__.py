@@ -1,0 +1,1 @@
+"""Commands about container images and registries."""
