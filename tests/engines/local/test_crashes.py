@@ -84,6 +84,7 @@ def test_every_point_is_tested() -> None:
     assert placed == set(tested)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", BEFORE_START + AFTER_START)
 async def test_control_plane_is_killed(point: str, open_folder: Path, counted: Path, make_engine: MakeEngine) -> None:
     fields = job(counted, new_run_id())
@@ -99,6 +100,7 @@ async def test_control_plane_is_killed(point: str, open_folder: Path, counted: P
     assert not list(engine._layout.staging.glob(f"{run.id}*"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", SUPERVISOR_BEFORE_START)
 async def test_supervisor_is_killed_before_the_start(
     point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +118,7 @@ async def test_supervisor_is_killed_before_the_start(
     assert counted.read_text() == "x\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", SUPERVISOR_AFTER_START + SUPERVISOR_AFTER_END)
 async def test_supervisor_is_killed_after_the_start(
     point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
