@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml .ci/constraints.txt | sha256sum | cut -c1-12)
 SHELL := /bin/bash
 # Many tests wait for a real server: more of them than cores may run at once.
-WORKERS ?= 3
+WORKERS ?= 4
 # Compiled modules are kept whatever the machine's own setting: hundreds of servers and commands are started.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -4,7 +4,7 @@ which of them are a sample.
 Tests are handed to workers file by file, but files that share a lab stay together, so that it is started once. What
 takes longest begins first, so that no worker ends long after the others; `durations.txt` tells how long each took.
 Tests that need Kubernetes come somewhat later: on a new machine its programs are being built meanwhile. When much has
-changed, write the table again on a quiet machine:  pytest -n 3 --write-durations
+changed, write the table again on a quiet machine:  pytest -n 4 --write-durations
 
 Where one test is tried in many ways that cost much (transports, versions, places of a crash), it is marked
 `sampled(n)`: an ordinary run takes n of its variants by chance, `--all-variants` takes all. The seed of everything that
@@ -68,9 +68,17 @@ def anyio_backend() -> str:
 
 
 TABLE = Path(__file__).with_name("durations.txt")
+OWN_LAB = [f"tests/engines/slurm/test_{name}.py" for name in ("controller_kills", "newer", "spreading")]
 TOGETHER = {
     "tests/engines/kubernetes/": "tests/engines/kubernetes/",
-    "tests/engines/slurm/test_newer.py": "tests/engines/slurm/test_newer.py",  # has a lab of its own
+    **{path: path for path in OWN_LAB},
+    "tests/engines/slurm/test_accounting.py": "Slurm with accounting",
+    "tests/engines/slurm/test_replay.py": "Slurm with accounting",
+    "tests/engines/slurm/test_crash": "Slurm, disturbed",  # a second lab, so that no worker is the last for long
+    "tests/engines/slurm/test_exactly_once.py": "Slurm, disturbed",
+    "tests/engines/slurm/test_faults.py": "Slurm, disturbed",
+    "tests/engines/slurm/test_hostile": "Slurm, disturbed",
+    "tests/engines/slurm/test_paused.py": "Slurm, disturbed",
     "tests/engines/slurm/": "tests/engines/slurm/",
     "tests/store/kubernetes/": "Kubernetes API server",
     "tests/store/test_moving.py": "Kubernetes API server",
