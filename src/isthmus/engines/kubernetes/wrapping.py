@@ -76,6 +76,10 @@ look() {{ [ -r "$2" ] && while read -r word number rest; do
   [ -e {CONTROL}/late ] && echo "late=1"
   look - /sys/fs/cgroup/memory/memory.max_usage_in_bytes peak
   look - /sys/fs/cgroup/memory.peak peak
+  look total_cache /sys/fs/cgroup/memory/memory.stat cache
+  look file /sys/fs/cgroup/memory.stat cache
+  look total_shmem /sys/fs/cgroup/memory/memory.stat shared
+  look shmem /sys/fs/cgroup/memory.stat shared
   look - /sys/fs/cgroup/cpuacct/cpuacct.usage nanoseconds
   look - /sys/fs/cgroup/cpu,cpuacct/cpuacct.usage nanoseconds
   look usage_usec /sys/fs/cgroup/cpu.stat microseconds

@@ -139,15 +139,20 @@ done
   [ -n "$watch" ] && kill $watch 2>/dev/null
   kill $sampler 2>/dev/null
   times >"$run/.times" 2>/dev/null
-  {metered}peak=
+  {metered}peak= cache=0 seen=
+  # Of the whole job, where Slurm made it a control group: of any other group the kernel's figure is not this job's.
   while IFS=: read -r number names path; do
+    case $path in */job_*) path=${{path%%/step_*}} ;; *) continue ;; esac
     case ",$names," in
-      *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
-      ,,) file="/sys/fs/cgroup$path/memory.peak" ;;
+      *,memory,*) group=/sys/fs/cgroup/memory$path most=memory.max_usage_in_bytes kept=total_cache held=total_shmem ;;
+      ,,) group=/sys/fs/cgroup$path most=memory.peak kept=file held=shmem ;;
       *) continue ;;
     esac
-    [ -r "$file" ] && read -r peak <"$file"
+    [ -r "$group/$most" ] && read -r peak <"$group/$most" && while read -r word value; do
+      case $word in "$kept") cache=$((cache + value)) ;; "$held") cache=$((cache - value)) ;; esac
+    done <"$group/memory.stat"
   done </proc/self/cgroup 2>/dev/null
+  [ -r "$run/.most" ] && read -r seen <"$run/.most"
   usage=
   {usage}{{
     echo "job=$SLURM_JOB_ID"
@@ -155,6 +160,8 @@ done
     echo "start=$start"
     echo "end=$end"
     echo "peak=$peak"
+    echo "cache=$cache"
+    echo "seen=$seen"
     echo "usage=$usage"
     [ -e "$run/late" ] && echo "late=1"
     [ -e "$run/missing" ] && echo "missing=1"
