@@ -176,9 +176,11 @@ while [ ! -e "$run/ended" ]; do
   code=$?
   kill -0 $runner 2>/dev/null || break
 done
-while IFS== read -r name value; do
-  [ "$name" = code ] && code=$value
-done 2>/dev/null <"$run/ended"
+# No more than we wrote: the job may have put anything there, and a shell reads it byte by byte.
+code=$(head -c 4096 "$run/ended" 2>/dev/null | {{
+  while IFS== read -r name value; do [ "$name" = code ] && code=$value; done
+  echo "$code"
+}})
 exit ${{code:-1}}
 """
 
