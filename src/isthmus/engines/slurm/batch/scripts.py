@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
 from isthmus.engines.meters import units_variable
-from isthmus.engines.shell_lines import exports, of_script, read_from, through_env
+from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 
 GRACE_SECONDS = 10
 
@@ -248,7 +248,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
         "export HOME",
         *exports(env),
-        f"if ! command -v -- {first} >/dev/null 2>&1; then",
+        f"if {cannot_run(first)}; then",
         f"  : >{shlex.quote(f'{folder}/missing')}",
         f'  echo "isthmus: "{first}": not found, or not executable" >&2',
         "  exit 127",
