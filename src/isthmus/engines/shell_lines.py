@@ -34,3 +34,13 @@ def of_script(script: str, file: str) -> list[str]:
     first = script.split("\n", 1)[0]
     words = first[2:].strip().split(None, 1) if first.startswith("#!") else []
     return [*(words or ["/bin/sh"]), file]
+
+
+def cannot_run(word: str) -> str:
+    """The condition that a program, as the shell writes it, is not there or not executable.
+
+    Some shells find whatever is at a path, also if it cannot be run.
+    """
+    return (
+        f"! {{ command -v -- {word} && case {word} in */*) [ -f {word} ] && [ -x {word} ] ;; esac; }} >/dev/null 2>&1"
+    )

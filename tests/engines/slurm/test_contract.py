@@ -43,6 +43,11 @@ def reopen(engine: SlurmEngine, make_engine: MakeEngine) -> Reopen:
 
 
 @pytest.fixture
+def another(make_engine: MakeEngine) -> Reopen:
+    return make_engine
+
+
+@pytest.fixture
 def reader(settings: SlurmSettings) -> OpenReader:
     return make(settings).open_to_read
 

@@ -17,7 +17,7 @@ from typing import Any
 from isthmus._kit.quantities import format_bytes
 from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
-from isthmus.engines.shell_lines import exports, of_script, read_from, through_env
+from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 from isthmus.errors import Cause, EngineRefused
 from isthmus.images.cache import UnpackedImage
 
@@ -25,6 +25,8 @@ from .devices import Grant
 from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
 from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
+
+_CANNOT_RUN = cannot_run('"$1"')
 
 GRACE_SECONDS = 10.0
 _IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -96,7 +98,7 @@ def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, 
         *exports(env),
         *([read_from(stdin)] if stdin else []),
         *([_start_in(start)] if start else []),
-        'if ! command -v -- "$1" >/dev/null 2>&1; then',
+        f"if {_CANNOT_RUN}; then",
         f"  printf missing >&{REPORT_FD}",
         '  echo "isthmus: $1: not found, or not executable" >&2',
         "  exit 127",

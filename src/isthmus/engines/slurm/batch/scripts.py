@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
 from isthmus.engines.meters import units_variable
-from isthmus.engines.shell_lines import exports, of_script, read_from, through_env
+from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 
 GRACE_SECONDS = 10
 
@@ -139,15 +139,20 @@ done
   [ -n "$watch" ] && kill $watch 2>/dev/null
   kill $sampler 2>/dev/null
   times >"$run/.times" 2>/dev/null
-  {metered}peak=
+  {metered}peak= cache=0 seen=
+  # Of the whole job, where Slurm made it a control group: of any other group the kernel's figure is not this job's.
   while IFS=: read -r number names path; do
+    case $path in */job_*) path=${{path%%/step_*}} ;; *) continue ;; esac
     case ",$names," in
-      *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
-      ,,) file="/sys/fs/cgroup$path/memory.peak" ;;
+      *,memory,*) group=/sys/fs/cgroup/memory$path most=memory.max_usage_in_bytes kept=total_cache held=total_shmem ;;
+      ,,) group=/sys/fs/cgroup$path most=memory.peak kept=file held=shmem ;;
       *) continue ;;
     esac
-    [ -r "$file" ] && read -r peak <"$file"
+    [ -r "$group/$most" ] && read -r peak <"$group/$most" && while read -r word value; do
+      case $word in "$kept") cache=$((cache + value)) ;; "$held") cache=$((cache - value)) ;; esac
+    done <"$group/memory.stat"
   done </proc/self/cgroup 2>/dev/null
+  [ -r "$run/.most" ] && read -r seen <"$run/.most"
   usage=
   {usage}{{
     echo "job=$SLURM_JOB_ID"
@@ -155,6 +160,8 @@ done
     echo "start=$start"
     echo "end=$end"
     echo "peak=$peak"
+    echo "cache=$cache"
+    echo "seen=$seen"
     echo "usage=$usage"
     [ -e "$run/late" ] && echo "late=1"
     [ -e "$run/missing" ] && echo "missing=1"
@@ -169,9 +176,11 @@ while [ ! -e "$run/ended" ]; do
   code=$?
   kill -0 $runner 2>/dev/null || break
 done
-while IFS== read -r name value; do
-  [ "$name" = code ] && code=$value
-done 2>/dev/null <"$run/ended"
+# No more than we wrote: the job may have put anything there, and a shell reads it byte by byte.
+code=$(head -c 4096 "$run/ended" 2>/dev/null | {{
+  while IFS== read -r name value; do [ "$name" = code ] && code=$value; done
+  echo "$code"
+}})
 exit ${{code:-1}}
 """
 
@@ -239,7 +248,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
         "export HOME",
         *exports(env),
-        f"if ! command -v -- {first} >/dev/null 2>&1; then",
+        f"if {cannot_run(first)}; then",
         f"  : >{shlex.quote(f'{folder}/missing')}",
         f'  echo "isthmus: "{first}": not found, or not executable" >&2',
         "  exit 127",
