@@ -151,3 +151,10 @@ def test_a_copy_has_the_name_of_the_first_and_a_new_ending() -> None:
         assert re.fullmatch(rf"{stem}-[a-z0-9]{{5}}", made["metadata"]["name"])
         assert made["spec"] == {"command": ["true"]}
     assert copied({"metadata": {"name": "x"}, "spec": spec}, "x")["spec"]["deadline"] == spec["deadline"]
+
+
+def test_a_copy_of_an_element_keeps_its_index() -> None:
+    labels = {"isthmus.dev/array": "sweep", "isthmus.dev/array-index": "7", "team": "vision"}
+    made = copied({"kind": "Job", "metadata": {"name": "sweep-7", "labels": labels}, "spec": {"command": ["true"]}})
+    assert made["spec"] == {"command": ["true"], "array": {"indices": "7"}}
+    assert made["metadata"]["labels"] == {"team": "vision"}

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from isthmus._kit.ids import suffix
 from isthmus.errors import Invalid
 
+from .flows import INDEX_LABEL
 from .requests import Object
 
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
@@ -242,5 +243,7 @@ def copied(obj: Mapping[str, Any], name: str = "") -> Object:
         metadata["labels"] = labels
     left = {"intent"} if name else {"intent", "deadline"}
     spec = {key: value for key, value in obj["spec"].items() if key not in left and value not in ([], {}, None)}
+    if not name and (index := (old.get("labels") or {}).get(INDEX_LABEL)) is not None:
+        spec["array"] = {"indices": index}  # an element knows its index by the array that it is of
     kind = obj.get("kind") or "Job"
     return {"apiVersion": "isthmus.dev/v1", "kind": kind, "metadata": metadata, "spec": copy.deepcopy(spec)}
