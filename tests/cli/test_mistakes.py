@@ -195,9 +195,10 @@ def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str,
     assert "Input should" not in caught.value.message
 
 
-def test_a_server_that_does_not_answer_is_named(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_does_not_answer_is_named(scheme: str, environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        url = f"{scheme}://127.0.0.1:{deaf.getsockname()[1]}"
         words = [sys.executable, "-m", "isthmus.cli", "jobs", "--url", url, "--token", "ist_a_b"]
         with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

@@ -93,7 +93,8 @@ def jobs(
 
 def submitted_by(job: Object, user: str | None) -> bool:
     """Whether a job is this user's; everybody's are, if none is named."""
-    return user is None or (job.get("status") or {}).get("submittedBy") == user
+    status = job.get("status") or {}
+    return user is None or (status.get("submittedBy") or status.get("member")) == user
 
 
 def check_tenant(client: Client) -> None:

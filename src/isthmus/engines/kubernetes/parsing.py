@@ -60,6 +60,8 @@ class Pod:
     """Why the cluster took it away, in one word; servers from 1.26 on say so."""
     deleting: bool = False
     barred: bool = False
+    taken_over: bool = False
+    """Another control plane may have been about to create it, and may still be."""
     inert: bool = False
     """Made by the Job after ours was lost; it never runs."""
     owned: bool = False
@@ -107,6 +109,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         disrupted=(disrupted.get("reason") or "") if disrupted.get("status") == "True" else "",
         deleting=bool(metadata.get("deletionTimestamp")),
         barred=barred,
+        taken_over=pods.TAKEN_OVER in notes,
         inert=spec.get("schedulerName") == pods.NOBODY and not barred,
         owned=bool(metadata.get("ownerReferences")),
         names=tuple(entry["name"] for entry in spec.get("containers") or ()),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from isthmus.engines import batch_scripts
 from isthmus.engines.base import Run
-from isthmus.engines.shell_lines import cannot_run
+from isthmus.engines.shell_lines import cannot_run, of_script
 
 WORK = "/work"
 CONTROL = "/isthmus"
@@ -162,13 +162,7 @@ def terminate(grace: float) -> list[str]:
 
 def words(run: Run) -> list[str]:
     """The program and its arguments; a script by the interpreter that its first line names."""
-    if run.script is None:
-        return list(run.command)
-    script = f"{CONTROL}/script"
-    first = run.script.split("\n", 1)[0]
-    if first.startswith("#!") and (interpreter := first[2:].strip().split(None, 1)):
-        return [*interpreter, script, *run.args]
-    return ["/bin/sh", script, *run.args]
+    return list(run.command) if run.script is None else [*of_script(run.script, f"{CONTROL}/script"), *run.args]
 
 
 def environment(run: Run, devices: Mapping[str, int], node: str = "") -> dict[str, str]:
