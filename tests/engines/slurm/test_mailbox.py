@@ -13,8 +13,9 @@ from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.files.base import MOST_NEWS
 from isthmus.engines.slurm.files.shared import SharedFiles
-from isthmus.engines.slurm.observing import snapshots
+from isthmus.engines.slurm.observing import mailbox, snapshots
 from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.testing.engines import until, wait_ended
 
 from .conftest import MakeEngine
@@ -62,6 +63,24 @@ async def test_word_of_somebody_else_ends_nothing(settings: SlurmSettings, engin
     assert Path("/etc/passwd").exists()
     (Path(settings.folder) / "runs" / run.id / "work" / "go").touch()
     assert (await wait_ended(engine, run.id)).exit_code == 0
+
+
+async def test_a_run_that_slurm_calls_running_is_taken_at_its_word(
+    lab: SlurmLab, settings: SlurmSettings, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill of slurmctld, which forgot its end. One that only says that it ended is ended."""
+    monkeypatch.setattr(mailbox, "TAKEN_AT_ITS_WORD_AFTER", 0.5)
+    news = Path(settings.folder) / "news"
+    word = r'printf "job=$SLURM_JOB_ID\ncode=3\nstart=1\nend=2\n" >../ended'
+    run = run_of(f"{word}; : >{news}/$ISTHMUS_RUN_ID; exec sleep 1000")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 3)
+
+    async def gone() -> bool:
+        return not lab.call("squeue", "-h", "-t", "R", "-o", "%i", "-j", end.engine_id).strip()
+
+    await until(gone, "Slurm to end what it has of it")
 
 
 async def test_a_run_whose_word_cannot_be_left_ends_as_others_do(settings: SlurmSettings, engine: SlurmEngine) -> None:

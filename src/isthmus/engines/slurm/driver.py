@@ -76,7 +76,7 @@ class SlurmEngine:
             transport, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
         )
         self._settler = RunSettler(transport, files, self._watcher.fresh)
-        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
+        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest, self._take_its_word)
         self._digesting = asyncio.Lock()
         self._news = News()
         self.tasks = SupervisedTasks(failed=count_task_failure)
@@ -357,6 +357,14 @@ class SlurmEngine:
             self._notify(due)
         running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
         self._watcher.watch(bool(self._active), running=running)
+
+    async def _take_its_word(self, known: KnownRun) -> None:
+        async with self._digesting:
+            try:
+                await self._settler.take_its_word(known)
+            finally:
+                if known.record.final is not None:
+                    self._notify_over(known.run_id)
 
     def _due(self, changed: set[str]) -> set[str]:
         """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
