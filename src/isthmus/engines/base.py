@@ -150,6 +150,8 @@ class Run:
     array: ArrayPart | None = None
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
+    placed_at: datetime | None = None
+    """When it was decided to submit it; None where that is not known."""
 
     def section(self, kind: type[OptionsT]) -> OptionsT:
         """The section of this kind, or an empty one."""

@@ -32,6 +32,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
     return LocalEngine(
         LocalSettings(
             root=Path(spec.root) if spec.root else settings.sites / site.name,
+            owner=site.uid,
             cpus=spec.cpus,
             memory_bytes=parse_bytes(spec.memory) if spec.memory else None,
             isolation=spec.isolation,

@@ -31,6 +31,11 @@ def reopen(engine: KubernetesEngine, make_engine: MakeEngine) -> Reopen:
 
 
 @pytest.fixture
+def another(make_engine: MakeEngine) -> Reopen:
+    return make_engine
+
+
+@pytest.fixture
 def reader(settings: KubernetesSettings, tmp_path: Path) -> OpenReader:
     return KubernetesEngine(replace(settings, folder=tmp_path / "other machine")).open_to_read
 

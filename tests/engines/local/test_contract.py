@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
 
         return again
 
+    @pytest.fixture
+    def another(self, make_engine: MakeEngine) -> Reopen:
+        return make_engine
+
 
 class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
@@ -46,6 +51,10 @@ class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
             return await make_engine(**bare)
 
         return again
+
+    @pytest.fixture
+    def another(self, make_engine: MakeEngine, bare: dict[str, object]) -> Reopen:
+        return partial(make_engine, **bare)
 
     @pytest.fixture
     def root(self, open_folder: Path) -> Path:

@@ -3,7 +3,8 @@
 ```
 root/
   keeper-<version>.{lock,sock,log}   the keeper
-  staging/<run id>-<random>/         a run being prepared; renamed to runs/ when complete
+  staging/<owner>.<token>/           of the control plane that opened the site last; see `staging`
+    <run id>-<random>/               a run being prepared; renamed to runs/ when complete
   units/<class>/<unit>               which run has which unit of a device
   runs/<run id>/
     spec.json    the plan that the supervisor follows       lock      held by the supervisor while it lives

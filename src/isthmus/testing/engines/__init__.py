@@ -1,9 +1,9 @@
 """The engine contract as suites, one for each part: a driver passes those of the parts that it has.
 
 A driver's tests make a class of the suites, with `RunContract` and `TaskContract` always among them, and give the
-fixtures `engine` (open) and `reopen` (closes the present engine object and opens another on the same place, as a
-restarted control plane would); a suite that needs more says so. `traits` says what may differ between engines. Jobs use
-nothing but a POSIX shell and the usual small programs.
+fixtures `engine` (open), `reopen` (closes the present engine object and opens another on the same place, as a restarted
+control plane would) and `another` (opens one while the first is still there); a suite that needs more says so. `traits`
+says what may differ between engines. Jobs use nothing but a POSIX shell and the usual small programs.
 """
 
 from isthmus.engines.base import FolderReader, HoldingEngine, ReadingEngine, StagingEngine
