@@ -52,8 +52,13 @@ async def client(lab: RegistryLab) -> AsyncIterator[RegistryClient]:
 
 
 @pytest.fixture
-def finder(client: RegistryClient, tmp_path: Path) -> ImageFinder:
-    return ImageFinder(ImageCache(CacheSettings(tmp_path / "images"), set), client, HERE)
+def cache(tmp_path: Path) -> ImageCache:
+    return ImageCache(CacheSettings(tmp_path / "images"), set)
+
+
+@pytest.fixture
+def finder(client: RegistryClient, cache: ImageCache) -> ImageFinder:
+    return ImageFinder(cache, client, HERE)
 
 
 def login_of(lab: RegistryLab, owner: str = "a", password: str | None = None) -> RegistryLogin:
@@ -79,7 +84,7 @@ async def test_the_account_opens_what_is_closed_and_a_wrong_one_does_not(lab: Re
 
 
 async def test_knowing_a_digest_gives_nobody_what_the_registry_does_not(
-    lab: RegistryLab, finder: ImageFinder, tmp_path: Path
+    lab: RegistryLab, finder: ImageFinder, cache: ImageCache, tmp_path: Path
 ) -> None:
     name = f"{lab.place.host}/a/tool@{DIGEST}"
     assert await content(finder, name, "a", login_of(lab)) == "secret of A"
@@ -95,16 +100,16 @@ async def test_knowing_a_digest_gives_nobody_what_the_registry_does_not(
         return (200, {}, BLOBS[wanted]) if wanted == json.loads(BLOBS[DIGEST])["config"]["digest"] else (404, {}, b"")
 
     async with FakeRegistry(tmp_path / "tls", lying) as fake:
-        other = ImageFinder(finder._cache, RegistryClient(fake.trust), HERE)
+        asking = RegistryClient(fake.trust)
         with pytest.raises(EngineRefused):
-            await content(other, f"{fake.host}/b/tool:1", "b")
-        await other._registries.close()
+            await content(ImageFinder(cache, asking, HERE), f"{fake.host}/b/tool:1", "b")
+        await asking.close()
     # An archive of B's own is B's own, though it is the same image.
     archive = tmp_path / "own.tar"
     archive.write_bytes(oci_archive(LAYERS))
     async with finder.use("oci-archive:own.tar", {"own.tar": lambda: archive}, "b") as found:
         assert found.digest == DIGEST
-    assert [kept.private for kept in finder._cache.kept()] == [True, True]  # each has its own
+    assert [kept.private for kept in cache.kept()] == [True, True]  # each has its own
 
 
 async def test_an_image_of_an_index_is_known_again_without_asking(
@@ -134,8 +139,7 @@ async def test_credentials_go_to_the_registry_that_they_are_for_and_to_nobody_el
         assert all("authorization" not in headers for _, headers in fake.asked)
 
 
-async def test_what_tenants_used_is_theirs_to_remove(lab: RegistryLab, finder: ImageFinder) -> None:
-    cache = finder._cache
+async def test_what_tenants_used_is_theirs_to_remove(lab: RegistryLab, finder: ImageFinder, cache: ImageCache) -> None:
     name, login = f"{lab.place.host}/a/tool:1", login_of(lab, "shared")
     await content(finder, name, "a", login)
     await content(finder, name, "b", login)

@@ -58,6 +58,7 @@ COMMANDS = {
     "images": CommandPlace("images.kept_images", "app"),
     "registry": CommandPlace("images.registry_accounts", "app"),
     "tenants": CommandPlace("identity.tenants", "app"),
+    "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),

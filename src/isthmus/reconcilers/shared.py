@@ -26,6 +26,7 @@ from .placement.profiling import ProfileKeeper
 from .recording import Recorder
 from .refusing import Refuser
 from .sites.registry import EngineRegistry
+from .storage_measuring import meter_of
 
 if TYPE_CHECKING:
     from .sites.exposing import MakeExposure
@@ -63,6 +64,7 @@ class Shared:
         self.logins = RegistryLogins(self.informer(SECRET), sealer)
         self.images = ImageResolver(self.informer(SITE), self.logins, self.look("jobs"), make_registries)
         self.recorder = Recorder(store, self.informer(TENANT))
+        self.storage = meter_of(self)
         self.profiles = ProfileKeeper(store, self.informer(PROFILE), self.informer(TENANT), leadership)
 
     def informer(self, kind: Kind) -> Informer:

@@ -149,7 +149,8 @@ class ArrayKeeper:
 def _inherited(job: Job) -> JobStatus:
     """What an element begins with: whose it is, and which bytes its image is."""
     known = [condition for condition in job.status.conditions if condition.type == IMAGE_RESOLVED]
-    return JobStatus(member=job.status.member, image=job.status.image, conditions=known)
+    status = job.status
+    return JobStatus(member=status.member, submitted_by=status.submitted_by, image=status.image, conditions=known)
 
 
 def array_label(name: str) -> str:
