@@ -89,6 +89,7 @@ def test_every_point_is_tested() -> None:
     assert placed == set(tested)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", BEFORE_START + AFTER_START)
 async def test_control_plane_is_killed(point: str, open_folder: Path, counted: Path, make_engine: MakeEngine) -> None:
     fields = job(counted, new_run_id())
@@ -132,6 +133,7 @@ async def test_control_plane_is_stopped_and_wakes_up_when_the_run_is_forgotten(
     assert counted.read_text() == ("" if cancelled else "x\n")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", SUPERVISOR_BEFORE_START)
 async def test_supervisor_is_killed_before_the_start(
     point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +151,7 @@ async def test_supervisor_is_killed_before_the_start(
     assert counted.read_text() == "x\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", SUPERVISOR_AFTER_START + SUPERVISOR_AFTER_END)
 async def test_supervisor_is_killed_after_the_start(
     point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.files.base import MOST_NEWS
+from isthmus.engines.slurm.files.base import MOST_NEWS, RunFiles
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.files.shared import SharedFiles
 from isthmus.engines.slurm.observing import mailbox, snapshots
+from isthmus.engines.slurm.observing.mailbox import Mailbox
+from isthmus.engines.slurm.observing.settling import KnownRun
+from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobsWanted, JobWatcher
 from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.testing.engines import until, wait_ended
@@ -42,6 +48,33 @@ async def test_beginnings_and_ends_are_seen_though_nobody_looks_at_all_jobs(
     (Path(settings.folder) / "runs" / run.id / "work" / "go").touch()
     end = await wait_ended(engine, run.id)
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 3)
+
+
+async def test_that_a_run_ends_is_expected_for_a_moment_however_often_it_is_said() -> None:
+    run_id, said, expected = run_of("true").id, asyncio.Event(), list[bool]()
+
+    class Word:
+        async def news(self) -> set[str]:
+            return {run_id}
+
+    class Asked:
+        async def needed(self) -> None: ...
+
+        async def some(self, wanted: JobsWanted, *, hinted: bool) -> JobSnapshot:
+            return JobSnapshot(0.0, asked=frozenset(wanted.numbers), hinted=hinted)
+
+    async def digest(_: JobSnapshot) -> None:
+        expected.append(mailbox.is_ending(run_id))
+        if not expected[-1]:
+            said.set()
+
+    active = {run_id: KnownRun(RunRecord(run_id, job=1))}
+    mailbox = Mailbox(cast(RunFiles, Word()), cast(JobWatcher, Asked()), active, digest, seconds=0.02)
+    assert not mailbox.is_ending(run_id)
+    looking = asyncio.create_task(mailbox.run())
+    await asyncio.wait_for(said.wait(), 60)
+    looking.cancel()
+    assert expected[0]
 
 
 async def test_word_of_somebody_else_ends_nothing(settings: SlurmSettings, engine: SlurmEngine) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.engines.metering import memory_in_use
 
 from . import pods
 
@@ -227,8 +228,8 @@ def _usage(main: Container, reported: Mapping[str, str]) -> RunUsage | None:
         elapsed = max(0.0, end - start)
     cpu = _number(reported, "nanoseconds", 1e-9)
     cpu = _number(reported, "microseconds", 1e-6) if cpu is None else cpu
-    peak = _number(reported, "peak")
-    return RunUsage(elapsed, cpu, None if peak is None else int(peak))
+    peak, cache, shared = (whole(reported.get(name, "")) for name in ("peak", "cache", "shared"))
+    return RunUsage(elapsed, cpu, memory_in_use(peak, max(0, (cache or 0) - (shared or 0))))
 
 
 def _number(reported: Mapping[str, str], name: str, unit: float = 1.0) -> float | None:

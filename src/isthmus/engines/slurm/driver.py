@@ -367,11 +367,17 @@ class SlurmEngine:
                     self._notify_over(known.run_id)
 
     def _due(self, changed: set[str]) -> set[str]:
-        """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
+        """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.
+
+        That a run runs which has just said that it ends follows only if Slurm does not end it soon.
+        """
         changed |= self._untold
-        self._untold = set()
-        if self._watcher.in_burst:
-            self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
+        in_burst, known = self._watcher.in_burst, self._active
+        self._untold = {
+            run_id
+            for run_id in changed
+            if run_id in known and ((in_burst and known[run_id].waits) or self._mailbox.is_ending(run_id))
+        }
         return changed - self._untold
 
     async def _compare(self, known: KnownRun, job: SlurmJob) -> bool:

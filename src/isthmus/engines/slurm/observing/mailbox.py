@@ -34,6 +34,10 @@ SECONDS = 0.2
 """Between looks into the folder."""
 LONGEST_PAUSE = 2.0
 """Between two questions about a job that said that it ends."""
+SHARE_OF_AGE = 4
+"""A job that said so long ago that it ends is asked about again after this part of that time."""
+SOON = 1.0
+"""Seconds after its word in which the end of a job is expected."""
 TAKEN_AT_ITS_WORD_AFTER = 15.0
 """Seconds for which Slurm may call a run running that has said how it ended."""
 GIVEN_UP_AFTER = 30.0
@@ -86,12 +90,20 @@ class Mailbox:
                 failures += 1
                 log.info("word that runs left cannot be read", extra={"error": str(error)})
 
+    def is_ending(self, run_id: str) -> bool:
+        """Whether a run has just said that it ends: that it runs is hardly worth reporting any more."""
+        hint = self._hints.get(run_id)
+        return hint is not None and hint.ending and time.monotonic() < hint.since + SOON
+
     def _take(self, names: Iterable[str], now: float) -> None:
         for name in names:
             run_id = name.removesuffix(BEGUN)
             if run_id in self._active:
-                ending = name == run_id or (run_id in self._hints and self._hints[run_id].ending)
-                self._hints[run_id] = _Hint(now, now, ending)
+                known = self._hints.get(run_id)
+                if known is not None and known.ending:  # since then: whoever repeats it does not put anything off
+                    known.due = now
+                else:
+                    self._hints[run_id] = _Hint(now, now, name == run_id)
 
     async def _ask(self, now: float) -> None:
         self._drop(now)
@@ -107,7 +119,7 @@ class Mailbox:
                 continue
             if state is RunState.RUNNING and hint.ending and hint.stale(now, TAKEN_AT_ITS_WORD_AFTER):
                 await self._take_its_word(known)
-            hint.due = time.monotonic() + min(LONGEST_PAUSE, max(self._seconds, (now - hint.since) / 2))
+            hint.due = time.monotonic() + min(LONGEST_PAUSE, max(self._seconds, (now - hint.since) / SHARE_OF_AGE))
 
     def _drop(self, now: float) -> None:
         """Forget those that are over, and those that said what cannot be seen."""
