@@ -372,7 +372,10 @@ class RunSettler:
             return
         log.warning("slurm calls a run running that has ended", extra={"run": known.run_id, "job": begun})
         await self._finish_alone(known, None, word, begun)
-        await step_async(self._transport.cancel, begun, known.record.user)
+        try:
+            await step_async(self._transport.cancel, begun, known.record.user)
+        except IsthmusError as error:
+            log.warning("a job that is over could not be cancelled", extra={"job": begun, "error": str(error)})
 
     async def _finish_alone(self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None) -> None:
         """The run is over, and Slurm shows no job of it that would say how."""
