@@ -447,6 +447,10 @@ def unusual_end(job: Object) -> str:
     phase, message = str(status.get("phase")), str(status.get("message") or "")
     if status.get("reason") == "StartFailed" and ((job.get("spec") or {}).get("command") or [""])[0] == "python":
         message = "there is no program python where it ran; write python3"
-    elif phase == "Succeeded" or (phase == "Failed" and status.get("exitCode") and not status.get("signal")):
+    elif phase == "Succeeded":
         return ""
+    elif phase == "Failed" and status.get("exitCode") and not status.get("signal"):
+        ordinary, _, message = message.partition(f"ended with exit code {status['exitCode']}. ")
+        if ordinary or not message:
+            return ""
     return f"{phase.lower()}: {message}" if message else phase.lower()

@@ -61,13 +61,14 @@ class RunContract(BatchContract):
         assert (end.reason, end.exit_code, end.signal) == (EndReason.COMPLETED, None, "SIGSEGV")
 
     async def test_program_not_found(self, engine: SuiteEngine) -> None:
-        run = self.make_run("no-such-program-anywhere", "--help")
-        await engine.submit(run)
-        end = await wait_ended(engine, run.id)
-        assert end.exit_code == 127
-        if self.traits.reports_start_failures:
-            assert end.reason is EndReason.START_FAILED
-            assert "no-such-program-anywhere" in end.message
+        for program in ("no-such-program-anywhere", "/etc/passwd"):
+            run = self.make_run(program, "--help")
+            await engine.submit(run)
+            end = await wait_ended(engine, run.id)
+            assert end.exit_code == 127
+            if self.traits.reports_start_failures:
+                assert end.reason is EndReason.START_FAILED
+                assert program in end.message
 
     async def test_script_with_args(self, engine: SuiteEngine) -> None:
         run = self.make_run(script='for word in "$@"; do echo "[$word]"; done\n', args=("a b", "", "c'd"))
