@@ -60,8 +60,8 @@ screenshots: system $(STAMP)  ## take docs/images/console-*.png in a real browse
 
 # Built once per machine, in about five minutes, while the other checks run; the tests that need them wait.
 programs: $(STAMP)  ## Kubernetes' own programs and a newer Slurm, in the background
-	@nice $(BIN)/isthmus lab binaries >$(VENV)/kubernetes.log 2>&1 </dev/null &
-	@nice $(BIN)/isthmus lab binaries --release trixie >$(VENV)/slurm.log 2>&1 </dev/null &
+	@$(BIN)/isthmus lab binaries >$(VENV)/kubernetes.log 2>&1 </dev/null &
+	@$(BIN)/isthmus lab binaries --release trixie >$(VENV)/slurm.log 2>&1 </dev/null &
 
 system:  ## Debian packages that the tests use
 	@$(SHELL) .ci/system-packages

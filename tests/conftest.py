@@ -68,22 +68,23 @@ def anyio_backend() -> str:
 
 
 TABLE = Path(__file__).with_name("durations.txt")
+DISTURBED = ("crash_points", "disturbances", "exactly_once", "faults", "hostile_jobs", "paused")
+"""Have a second lab of each kind, so that no worker is alone at the end."""
 OWN_LAB = [f"tests/engines/slurm/test_{name}.py" for name in ("controller_kills", "newer", "spreading")]
 TOGETHER = {
+    **{f"tests/engines/kubernetes/test_{name}.py": "Kubernetes, disturbed" for name in DISTURBED},
     "tests/engines/kubernetes/": "tests/engines/kubernetes/",
     **{path: path for path in OWN_LAB},
     "tests/engines/slurm/test_accounting.py": "Slurm with accounting",
     "tests/engines/slurm/test_replay.py": "Slurm with accounting",
-    "tests/engines/slurm/test_crash": "Slurm, disturbed",  # a second lab, so that no worker is the last for long
-    "tests/engines/slurm/test_exactly_once.py": "Slurm, disturbed",
-    "tests/engines/slurm/test_faults.py": "Slurm, disturbed",
-    "tests/engines/slurm/test_hostile": "Slurm, disturbed",
-    "tests/engines/slurm/test_paused.py": "Slurm, disturbed",
+    **{f"tests/engines/slurm/test_{name}.py": "Slurm, disturbed" for name in DISTURBED},
     "tests/engines/slurm/": "tests/engines/slurm/",
     "tests/store/kubernetes/": "Kubernetes API server",
     "tests/store/test_moving.py": "Kubernetes API server",
 }
 """Beginnings of paths, and the name of what they share; the first that fits counts."""
+MEASURED = tuple(f"tests/{name}/" for name in (Path(__file__).parents[1] / ".ci/measured-folders").read_text().split())
+"""Folders whose tests, but for those with real servers, are run apart while lines and branches are counted."""
 LONG = 20.0
 spent: Counter[str] = Counter()
 
@@ -95,8 +96,9 @@ def unit_of(nodeid: str) -> str:
 
 
 def weights() -> dict[str, float]:
+    """Seconds by unit; what has a lab and is not in the table yet takes long."""
     lines = [line.split(maxsplit=1) for line in TABLE.read_text().splitlines()]
-    return {unit: float(seconds) for seconds, unit in lines}
+    return {**dict.fromkeys(TOGETHER.values(), 100.0), **{unit: float(seconds) for seconds, unit in lines}}
 
 
 class ByUnit(LoadScopeScheduling):
@@ -116,6 +118,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = sample(items, int(os.environ["ISTHMUS_TEST_SEED"]))
         config.hook.pytest_deselected(items=left_out)
     in_order(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    servers = item.get_closest_marker("real") or item.get_closest_marker("kubernetes")
+    if item.nodeid.startswith(MEASURED) and not servers:
+        item.add_marker("measured")
 
 
 def sample(items: list[pytest.Item], seed: int) -> list[pytest.Item]:

@@ -229,6 +229,8 @@ def _why(error: BaseException) -> str:
         return "no answer in time; is the server busy, or the network down?"
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there; is the server running, and the address right?"
+    if isinstance(error, ConnectionResetError):
+        return "it hung up at once; is the server running, and the address right?"
     if isinstance(error, socket.gaierror):
         return "there is no machine of that name; check the address"
     if type(error).__name__ == "SSLCertVerificationError":

@@ -412,6 +412,24 @@ class ReadingEngine(LogReader, Protocol):
         ...
 
 
+class RunDisk(NamedTuple):
+    """What a run takes of the disk of the machine on which the control plane runs."""
+
+    logs: int
+    """Bytes of what it printed, and of the journal of what it used."""
+    folders: int
+    """Bytes of its working folder, as last measured; 0 once it is freed."""
+
+
+@runtime_checkable
+class MeasuringEngine(Protocol):
+    """An engine that keeps something of its runs on the disk of the control plane's machine."""
+
+    async def measure(self) -> Mapping[str, RunDisk]:
+        """What each run that is kept takes there now; raises SiteUnavailable."""
+        ...
+
+
 @runtime_checkable
 class HoldingEngine(Protocol):
     """An engine that holds what waits in its queue. A run that has begun, or ended, is not touched."""

@@ -8,12 +8,20 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.local.driver import LocalEngine
-from isthmus.testing.engines import BrowseContract, EngineTraits, ReadContract, Reopen, RunContract, TaskContract
+from isthmus.testing.engines import (
+    BrowseContract,
+    EngineTraits,
+    MeasureContract,
+    ReadContract,
+    Reopen,
+    RunContract,
+    TaskContract,
+)
 
 from .conftest import ACCOUNT, MakeEngine
 
 
-class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
+class TestSandboxed(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
     """As the machine allows it: bubblewrap and cgroups."""
 
     traits = EngineTraits(account=ACCOUNT)
@@ -31,7 +39,7 @@ class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
         return make_engine
 
 
-class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
+class TestBare(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
 
     traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from isthmus._kit.clock import utcnow
@@ -27,6 +27,7 @@ from isthmus.engines.base import (
     LogReader,
     Observation,
     Run,
+    RunDisk,
     Stream,
 )
 from isthmus.engines.browsing import folder_gone
@@ -397,6 +398,13 @@ class KubernetesEngine:
     async def _delete_pod(self, run_id: str, grace: int) -> None:
         path = f"{self._pods}/{pods.name_of(run_id)}"
         await self.client.delete(path, gracePeriodSeconds=grace)
+
+    async def measure(self) -> Mapping[str, RunDisk]:
+        """What the copies of logs take here; folders of pods are the cluster's."""
+        try:
+            return {run_id: RunDisk(size, 0) for run_id, size in (await self._logs.measure()).items()}
+        except OSError as error:
+            raise SiteUnavailable(f"The copies of logs cannot be read: {error}.") from error
 
     async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back the files that match."""

@@ -14,8 +14,9 @@ import os
 import platform
 import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
@@ -32,6 +33,7 @@ from isthmus.engines.base import (
     LogReader,
     Observation,
     Run,
+    RunDisk,
     RunState,
     Stream,
 )
@@ -54,7 +56,7 @@ from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
 from .observing import free_work, is_over, look, look_and_settle, process_of, settle
 from .processes import open_pidfd
-from .reading import LocalReader
+from .reading import LocalReader, measured
 from .run_following import RunFollower
 from .settings import LocalSettings
 from .staging import Contents, StagedFolder, StagingArea
@@ -93,6 +95,11 @@ class LocalEngine:
         self._reader = LocalReader(self._layout, self.tasks)
         self._follower = RunFollower(self._layout, self._reader.wake)
         self._keeper: Keeper | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder of everything of its runs."""
+        return self._layout.root
 
     @property
     def capabilities(self) -> Capabilities:
@@ -430,6 +437,13 @@ class LocalEngine:
             return [f"The working folder of run {run_id} is no longer there."] if patterns else []
         except OSError as error:
             raise SiteUnavailable(f"The working folder of run {run_id} cannot be read: {error}.") from error
+
+    async def measure(self) -> Mapping[str, RunDisk]:
+        """What each run takes of this machine's disk."""
+        try:
+            return await asyncio.to_thread(measured, self._layout)
+        except OSError as error:
+            raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be read: {error}.") from error
 
     async def tidy(self, run_id: str) -> None:
         """Free the working folder of a run that is over."""

@@ -6,10 +6,11 @@ control plane would) and `another` (opens one while the first is still there); a
 says what may differ between engines. Jobs use nothing but a POSIX shell and the usual small programs.
 """
 
-from isthmus.engines.base import FolderReader, HoldingEngine, ReadingEngine, StagingEngine
+from isthmus.engines.base import FolderReader, HoldingEngine, MeasuringEngine, ReadingEngine, StagingEngine
 
 from .holding import HoldContract
 from .looking import BrowseContract
+from .measuring import MeasureContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
 from .staging import StageContract
@@ -31,6 +32,7 @@ from .working import (
 PARTS: dict[type, type[EngineSuite]] = {
     FolderReader: BrowseContract,
     HoldingEngine: HoldContract,
+    MeasuringEngine: MeasureContract,
     ReadingEngine: ReadContract,
     StagingEngine: StageContract,
 }
@@ -43,6 +45,7 @@ __all__ = [
     "EngineTraits",
     "FolderSource",
     "HoldContract",
+    "MeasureContract",
     "MemorySink",
     "OpenReader",
     "ReadContract",
