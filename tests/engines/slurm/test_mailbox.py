@@ -68,8 +68,11 @@ async def test_that_a_run_ends_is_expected_for_a_moment_however_often_it_is_said
         if not expected[-1]:
             said.set()
 
+    async def never(_: KnownRun) -> None:
+        raise AssertionError("Slurm does not say that it runs")
+
     active = {run_id: KnownRun(RunRecord(run_id, job=1))}
-    mailbox = Mailbox(cast(RunFiles, Word()), cast(JobWatcher, Asked()), active, digest, seconds=0.02)
+    mailbox = Mailbox(cast(RunFiles, Word()), cast(JobWatcher, Asked()), active, digest, never, seconds=0.02)
     assert not mailbox.is_ending(run_id)
     looking = asyncio.create_task(mailbox.run())
     await asyncio.wait_for(said.wait(), 60)
