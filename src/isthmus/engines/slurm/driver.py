@@ -32,14 +32,18 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
-from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
-from isthmus.engines.slurm.batch import sampler, scripts, submissions
+from isthmus.engines.sent_images import without_image
+from isthmus.engines.slurm.batch import scripts, submissions
 from isthmus.engines.slurm.cluster.inventories import ClusterFacts, inventory
 from isthmus.engines.slurm.cluster.partitions import Submitter, choose
 from isthmus.engines.slurm.cluster.persons import Persons
+from isthmus.engines.slurm.containers import launch_texts
+from isthmus.engines.slurm.containers.container_lines import ImageRoot
+from isthmus.engines.slurm.containers.image_stores import ImageStore
+from isthmus.engines.slurm.containers.readying import SiteImages
 from isthmus.engines.slurm.files import records
-from isthmus.engines.slurm.files.base import LaunchFile, LogFile, RunFiles
+from isthmus.engines.slurm.files.base import LogFile, RunFiles
 from isthmus.engines.slurm.files.logs import LogReaders
 from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing.mailbox import Mailbox, wanted_of
@@ -52,6 +56,7 @@ from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
 
+from .abilities import WITH_IMAGES, WITHOUT_IMAGES
 from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .reading import SlurmReader
 from .sending import NOTE_DELAY, NOTE_SECONDS, AlreadyBegun, as_it_is, send
@@ -63,12 +68,9 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
-        numbers=True, options=SlurmOptions,
-    )  # fmt: skip
-
-    def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
+    def __init__(
+        self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget, images: ImageStore
+    ) -> None:
         self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
         self._active: dict[str, KnownRun] = {}
         self._over: dict[str, RunRecord | None] = {}
@@ -89,6 +91,12 @@ class SlurmEngine:
         self._untold, self._tidied = set[str](), set[str]()
         self._submitting = KeyedLocks()
         self._persons = Persons(settings, transport)
+        self._images = SiteImages(settings, images, self, self.tasks)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do by itself: images need a runtime on the nodes."""
+        return WITHOUT_IMAGES if self._images.none else WITH_IMAGES
 
     async def open(self) -> None:
         """Connect, find the records, and take the first snapshot."""
@@ -123,6 +131,7 @@ class SlurmEngine:
         await self.tasks.finish("slurm-note", NOTE_SECONDS)
         await self.tasks.close()
         await self._settler.close()
+        await self._images.close()
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -148,7 +157,8 @@ class SlurmEngine:
         )
         chosen = self._settings.transport
         way = str(self._transport) if isinstance(self._transport, BestWays) else chosen
-        return inventory(seen, transport=way, budget=self._budget.reported())
+        found = inventory(seen, transport=way, budget=self._budget.reported())
+        return replace(found, features={**found.features, **self._images.describe()})
 
     # Submitting
 
@@ -157,7 +167,7 @@ class SlurmEngine:
         if not submissions.RUN_ID.fullmatch(run.id):
             raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
         if run.image is not None:
-            raise EngineRefused("This Slurm site runs no container images. Remove image, or choose another site.")
+            self._images.check(run)
         if not run.command and run.script is None:
             raise EngineRefused("There is neither a command nor a script to run.")
         words = [*run.command, *run.args, *run.env, *run.env.values(), run.script or ""]
@@ -212,7 +222,11 @@ class SlurmEngine:
 
     async def _send_new(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Send a run that has no record yet; None if it has one after all."""
-        begin = partial(self._begin, run, files)
+        image = None
+        if run.image is not None:
+            image = await self._images.ready(run, self._persons.user_of(run), files, self._images_of, self._classes)
+            files = without_image(run.image, files)
+        begin = partial(self._begin, run, files, image)
         try:
             if files is not None:  # which may take minutes
                 begin = partial(as_it_is, await begin())
@@ -220,33 +234,25 @@ class SlurmEngine:
         except AlreadyBegun:
             return None
 
-    async def _begin(self, run: Run, files: FileSource | None) -> KnownRun:
+    def _images_of(self, user: str) -> list[str]:
+        """Digests of images that runs of a person are in, or wait for."""
+        records = (known.record for known in self._active.values())
+        return [record.image for record in records if record.image and record.user == user]
+
+    async def _begin(self, run: Run, files: FileSource | None, image: ImageRoot | None) -> KnownRun:
         """Stage the folder and make the record; raises AlreadyBegun if there is one."""
         user = self._persons.user_of(run)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
-        measured, guessed = self._metering(run)
-        asks = self._settler.facts.gathers_usage and not self._settler.facts.accounting
-        batch = scripts.batch(run, folder, user, devices=devices, metered=bool(measured.meters), ask_usage=asks)
-        program = scripts.program(run, folder, scripts.environment(run, user, folder))
-        whole = scripts.launch(batch, program, sampler.script(measured, guessed))
-        launch = {"launch": LaunchFile(whole)}
-        if run.script is not None:
-            launch["script"] = LaunchFile(run.script, 0o500)
+        launch = launch_texts.launch_files(run, folder, user, devices, self._classes, self._settler, image)
         record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
+        record = record if image is None else replace(record, image=image.digest)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             raise AlreadyBegun
         known = KnownRun(record, unsure=False)
         self._active[run.id] = known
         return known
-
-    def _metering(self, run: Run) -> tuple[Metering, sampler.Guess | None]:
-        """What shall be read beside the run, and guessed: nothing where one node would speak for several."""
-        if run.nodes > 1:
-            return Metering(), None
-        guessed = sampler.guess(self._settler.power, run.devices, run.milli_cpus)
-        return metering(self._classes, run.devices), guessed
 
     async def _search(self, known: KnownRun) -> None:
         """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
@@ -409,6 +415,10 @@ class SlurmEngine:
             return known.observation()
         record = await self._ended(run_id)
         return record.final if record else None
+
+    def runs_named(self, prefix: str) -> list[str]:
+        """The runs whose ids begin so."""
+        return [run_id for run_id in (*self._active, *self._over) if run_id.startswith(prefix)]
 
     async def _ended(self, run_id: str) -> RunRecord | None:
         """The record of a run that is over."""

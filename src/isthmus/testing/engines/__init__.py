@@ -9,6 +9,7 @@ nothing but a POSIX shell and the usual small programs.
 from isthmus.engines.base import FolderReader, HoldingEngine, ReadingEngine, StagingEngine
 
 from .holding import HoldContract
+from .imaging import ImageContract
 from .looking import BrowseContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
@@ -43,6 +44,7 @@ __all__ = [
     "EngineTraits",
     "FolderSource",
     "HoldContract",
+    "ImageContract",
     "MemorySink",
     "OpenReader",
     "ReadContract",

@@ -230,19 +230,17 @@ def _units(devices: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
-    """The lines that set the environment and become the program."""
+def program(run: Run, folder: str, env: Mapping[str, str], *, numbered: bool = True) -> str:
+    """The lines that set the environment and become the program; `numbered`: its number is what signals go to."""
     plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
     odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
     through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
     words = _command(run, folder)
     first = shlex.quote(words[0])
     lines = [
-        f"echo $$ >{shlex.quote(f'{folder}/.pid')}",
+        *([f"echo $$ >{shlex.quote(f'{folder}/.pid')}"] if numbered else []),
         "umask 022",
-        'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
-        f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
-        "export HOME",
+        *([] if "HOME" in env else _home(folder)),
         *plain,
         f"if ! command -v -- {first} >/dev/null 2>&1; then",
         f"  : >{shlex.quote(f'{folder}/missing')}",
@@ -253,6 +251,14 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f"exec {through}{shlex.join(words)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _home(folder: str) -> list[str]:
+    return [
+        'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
+        f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
+        "export HOME",
+    ]
 
 
 def _command(run: Run, folder: str) -> list[str]:
