@@ -56,6 +56,7 @@ COMMANDS = {
     "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
     "tenants": CommandPlace("identity.tenants", "app"),
+    "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),

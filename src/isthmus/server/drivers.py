@@ -32,6 +32,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
     return LocalEngine(
         LocalSettings(
             root=Path(spec.root) if spec.root else settings.sites / site.name,
+            owner=site.uid,
             cpus=spec.cpus,
             memory_bytes=parse_bytes(spec.memory) if spec.memory else None,
             isolation=spec.isolation,
@@ -125,8 +126,14 @@ DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes
 class Drivers:
     """Makes engines."""
 
-    def __init__(self, settings: ServerSettings, drivers: Mapping[str, MakeDriver] = DRIVERS) -> None:
-        self._settings, self._drivers = settings, drivers
+    def __init__(
+        self,
+        settings: ServerSettings,
+        drivers: Mapping[str, MakeDriver] = DRIVERS,
+        *,
+        note_root: Callable[[Path], None] | None = None,
+    ) -> None:
+        self._settings, self._drivers, self._note_root = settings, drivers, note_root
 
     async def make(self, site: Site) -> Engine:
         """The engine of a site, not yet opened."""
@@ -134,7 +141,10 @@ class Drivers:
         if make is None:
             known = ", ".join(sorted(self._drivers))
             raise Misconfigured(f"site {site.name} wants the driver {site.spec.driver!r}; there are: {known}")
-        return make(site, self._settings)
+        engine = make(site, self._settings)
+        if self._note_root and isinstance(engine, LocalEngine):
+            self._note_root(engine.root)
+        return engine
 
     def expose(self, site: Site, where: ExposedIn, allowed: Callable[[], None]) -> NodeExposure:
         """What shows a site's nodes in a Kubernetes cluster."""

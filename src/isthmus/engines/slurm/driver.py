@@ -33,7 +33,6 @@ from isthmus.engines.base import (
 )
 from isthmus.engines.metering import Power
 from isthmus.engines.news import News
-from isthmus.engines.sent_images import without_image
 from isthmus.engines.slurm.batch import scripts, submissions
 from isthmus.engines.slurm.cluster.inventories import ClusterFacts, inventory
 from isthmus.engines.slurm.cluster.partitions import Submitter, choose
@@ -59,7 +58,7 @@ from isthmus.resources.engine_options import SlurmOptions
 from .abilities import WITH_IMAGES, WITHOUT_IMAGES
 from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .reading import SlurmReader
-from .sending import NOTE_DELAY, NOTE_SECONDS, AlreadyBegun, as_it_is, send
+from .sending import NOTE_DELAY, NOTE_SECONDS, AlreadyBegun, as_it_is, pick, send
 from .settings import SlurmSettings
 
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class SlurmEngine:
             transport, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
         )
         self._settler = RunSettler(transport, files, self._watcher.fresh)
-        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
+        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest, self._take_its_word)
         self._digesting = asyncio.Lock()
         self._news = News()
         self.tasks = SupervisedTasks(failed=count_task_failure)
@@ -224,8 +223,7 @@ class SlurmEngine:
         """Send a run that has no record yet; None if it has one after all."""
         image = None
         if run.image is not None:
-            image = await self._images.ready(run, self._persons.user_of(run), files, self._images_of, self._classes)
-            files = without_image(run.image, files)
+            image, files = await self._images.ready(run, self._persons.user_of(run), files, self._classes)
         begin = partial(self._begin, run, files, image)
         try:
             if files is not None:  # which may take minutes
@@ -233,11 +231,6 @@ class SlurmEngine:
             return await self._send(run, self._persons.user_of(run), begin)
         except AlreadyBegun:
             return None
-
-    def _images_of(self, user: str) -> list[str]:
-        """Digests of images that runs of a person are in, or wait for."""
-        records = (known.record for known in self._active.values())
-        return [record.image for record in records if record.image and record.user == user]
 
     async def _begin(self, run: Run, files: FileSource | None, image: ImageRoot | None) -> KnownRun:
         """Stage the folder and make the record; raises AlreadyBegun if there is one."""
@@ -257,7 +250,7 @@ class SlurmEngine:
     async def _search(self, known: KnownRun) -> None:
         """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
         snapshot = await self._watcher.fresh(known.unsure_since)
-        if job := self._pick(known, snapshot):
+        if job := pick(known, snapshot):
             await self._adopt(known, job)
             return
         if (row := await self._settler.search(known, known.unsure_since)) is not None:
@@ -342,7 +335,7 @@ class SlurmEngine:
         covered = [known for known in self._active.values() if snapshot.covers(known.record.job)]
         for known in covered:
             try:
-                if (job := self._pick(known, snapshot)) is None:
+                if (job := pick(known, snapshot)) is None:
                     if known.record.job is not None and known.since < snapshot.begun and not snapshot.hinted:
                         absent.append(known)
                 elif await self._compare(known, job):
@@ -364,12 +357,26 @@ class SlurmEngine:
         running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
         self._watcher.watch(bool(self._active), running=running)
 
+    async def _take_its_word(self, known: KnownRun) -> None:
+        async with self._digesting:
+            try:
+                await self._settler.take_its_word(known)
+            finally:
+                if known.record.final is not None:
+                    self._notify_over(known.run_id)
+
     def _due(self, changed: set[str]) -> set[str]:
-        """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
+        """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.
+
+        That a run runs which has just said that it ends follows only if Slurm does not end it soon.
+        """
         changed |= self._untold
-        self._untold = set()
-        if self._watcher.in_burst:
-            self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
+        in_burst, known = self._watcher.in_burst, self._active
+        self._untold = {
+            run_id
+            for run_id in changed
+            if run_id in known and ((in_burst and known[run_id].waits) or self._mailbox.is_ending(run_id))
+        }
         return changed - self._untold
 
     async def _compare(self, known: KnownRun, job: SlurmJob) -> bool:
@@ -381,13 +388,6 @@ class SlurmEngine:
         if known.record.devices and job.meaning.state is RunState.RUNNING:
             await self._settler.units(known)
         return news
-
-    def _pick(self, known: KnownRun, snapshot: JobSnapshot) -> SlurmJob | None:
-        """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
-        found = [job for job in snapshot.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
-        if not found:
-            return None
-        return next((job for job in found if job.id == known.record.job), found[0])
 
     def _move_over(self) -> None:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
@@ -416,9 +416,9 @@ class SlurmEngine:
         record = await self._ended(run_id)
         return record.final if record else None
 
-    def runs_named(self, prefix: str) -> list[str]:
-        """The runs whose ids begin so."""
-        return [run_id for run_id in (*self._active, *self._over) if run_id.startswith(prefix)]
+    def records(self) -> dict[str, RunRecord | None]:
+        """All runs that are known; None: over, and not looked at since."""
+        return {**self._over, **{run_id: known.record for run_id, known in self._active.items()}}
 
     async def _ended(self, run_id: str) -> RunRecord | None:
         """The record of a run that is over."""

@@ -12,14 +12,15 @@ import contextlib
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from isthmus._kit.locks import KeyedLocks
 from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import FileSource, Observation, Run, RunState, Stream
-from isthmus.engines.sent_images import check_reference, contents
+from isthmus.engines.sent_images import check_reference, contents, without_image
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.errors import EngineRefused, IsthmusError, SiteUnavailable
 from isthmus.images.carrying import KeptRoot, RootPlan
@@ -53,7 +54,7 @@ class Runs(Protocol):
     async def cancel(self, run_id: str) -> None: ...  # noqa: D102
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes: ...  # noqa: D102
     async def forget(self, run_id: str) -> None: ...  # noqa: D102
-    def runs_named(self, prefix: str) -> list[str]: ...  # noqa: D102
+    def records(self) -> Mapping[str, RunRecord | None]: ...  # noqa: D102
 
 
 class SiteImages:
@@ -167,7 +168,7 @@ class SiteImages:
 
     async def _clear_up(self) -> None:
         """End what a control plane that was killed had begun to find out."""
-        for old in self._runs.runs_named(PROBE_JOB):
+        for old in [run_id for run_id in self._runs.records() if run_id.startswith(PROBE_JOB)]:
             seen = await self._runs.observe(old)
             if seen is not None and seen.state is RunState.ENDED:
                 await self._runs.forget(old)
@@ -192,10 +193,9 @@ class SiteImages:
     # The image itself
 
     async def ready(
-        self, run: Run, user: str, files: FileSource | None, in_use: Callable[[str], Sequence[str]],
-        classes: Mapping[str, DeviceClass],
-    ) -> ImageRoot:  # fmt: skip
-        """See to it that the run's image is at the site; raises EngineRefused, SiteUnavailable."""
+        self, run: Run, user: str, files: FileSource | None, classes: Mapping[str, DeviceClass]
+    ) -> tuple[ImageRoot, FileSource | None]:
+        """See to it that its image is at the site: where, and the other files. Raises EngineRefused, SiteUnavailable."""
         probe = await self._probed(run)
         if not probe.usable:
             self.check(run)
@@ -204,25 +204,30 @@ class SiteImages:
         kept = await self._store.find(user, found.digest)
         if kept is None:
             async with self._making.hold((user, found.digest)):
-                kept = await self._store.find(user, found.digest) or await self._make(run.image, user, found, in_use)
+                kept = await self._store.find(user, found.digest) or await self._make(run.image, user, found)
         libraries = tuple(path for name in run.devices if (c := classes.get(name)) for path in c.spec.libraries)
         order = in_order(self._wanted, probe.usable)
         if run.tasks > 1 or run.nodes > 1:
             order = tuple(name for name in order if RUNTIMES[name].passes_files) or order
-        return ImageRoot(kept.digest, kept.root, kept.env, order, libraries)
+        return ImageRoot(kept.digest, kept.root, kept.env, order, libraries), without_image(run.image, files)
 
-    async def _make(self, name: str, user: str, found: FoundImage, in_use: Callable[[str], Sequence[str]]) -> KeptRoot:
+    async def _make(self, name: str, user: str, found: FoundImage) -> KeptRoot:
         self._busy += 1
         try:
             async with self._making.hold(found.digest):  # of several persons, one fetches it
                 image = await found.fetch()
-            plan = RootPlan(self._store.folder(user), image, name, self._settings.max_image_bytes, in_use(user))
+            plan = RootPlan(self._store.folder(user), image, name, self._settings.max_image_bytes, self._in_use(user))
             return await self._store.make(user, plan)
         finally:
             self._busy -= 1
             if not self._busy:
                 most = self._settings.max_image_bytes // _LAYERS_SHARE
                 await asyncio.to_thread(forget_layers, self._layers(), most)
+
+    def _in_use(self, user: str) -> list[str]:
+        """Digests of images that runs of a person are in, or wait for."""
+        records = filter(None, self._runs.records().values())
+        return [r.image for r in records if r.image and r.user == user and r.final is None]
 
     def _fetcher(self, machine: str) -> ImageFetcher:
         if self._registries is None:  # it reads all authorities that the system trusts: not before it is needed
