@@ -195,7 +195,7 @@ class SiteImages:
     async def ready(
         self, run: Run, user: str, files: FileSource | None, classes: Mapping[str, DeviceClass]
     ) -> tuple[ImageRoot, FileSource | None]:
-        """See to it that its image is at the site: where, and the other files. Raises EngineRefused, SiteUnavailable."""
+        """Have its image at the site: where it is, and the other files. Raises EngineRefused, SiteUnavailable."""
         probe = await self._probed(run)
         if not probe.usable:
             self.check(run)
