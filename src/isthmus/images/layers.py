@@ -206,6 +206,15 @@ class RootFolder:
             self._clear(path)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
 
+    def put_folder(self, name: str) -> None:
+        """See to it that there is a folder at the place of this name, with no link on the way."""
+        path = self._top
+        for part in name.split("/"):
+            path = f"{path}/{part}"
+            if not _is_folder(path):
+                self._clear(path)
+                os.mkdir(path, 0o755)
+
     def _add(self, entry: TarEntry, reader: TarReader) -> None:
         self._count()
         parts = _parts(entry.name)

@@ -111,7 +111,7 @@ def parse_config(content: bytes) -> ImageConfig:
         raise bad("its config does not say what is inside its layers (rootfs.diff_ids)")
     architecture = document.get("architecture")
     words = config.get("Env") if isinstance(config, dict) else None
-    return ImageConfig(architecture if isinstance(architecture, str) else "", tuple(diff_ids), _environment(words))
+    return ImageConfig(architecture if isinstance(architecture, str) else "", tuple(diff_ids), parse_environment(words))
 
 
 def choose(index: ImageIndex, architecture: str) -> Descriptor:
@@ -167,7 +167,7 @@ def _descriptor(entry: object, where: str) -> Descriptor:
     return Descriptor(digest, size, name if linux and isinstance(name, str) else "unknown")
 
 
-def _environment(words: object) -> dict[str, str]:
+def parse_environment(words: object) -> dict[str, str]:
     """Variables that a shell can set; what is none is left out, as every runtime would."""
     found: dict[str, str] = {}
     for word in words[:MOST_VARIABLES] if isinstance(words, list) else ():

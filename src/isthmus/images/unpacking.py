@@ -7,11 +7,13 @@ the same lines can be run where Isthmus is not installed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
 
 from .layers import BadLayer, Limits, RootFolder, TooManyBytes
 
@@ -24,24 +26,34 @@ MOUNTED = (("etc", "resolv.conf"), ("etc", "hosts"))
 def unpack(plan: dict[str, Any]) -> dict[str, Any]:
     """Unpack the layers into an empty folder: what came of it. Raises BadLayer and OSError."""
     root = RootFolder(plan["root"], Limits(**plan["limits"]))
-    for number, layer in enumerate(plan["layers"], 1):
-        where = f"layer {number} of {len(plan['layers'])}"
+    with contextlib.ExitStack() as files:
+        apply_layers(root, [(layer, files.enter_context(_opened(layer))) for layer in plan["layers"]])
+    shell = root.has_program("bin/sh")
+    for folder, name in MOUNTED:
+        root.put_placeholder(folder, name)
+    sync(plan["root"])
+    return {"files": root.files, "bytes": root.bytes, "dropped": root.dropped, "shell": shell}
+
+
+def apply_layers(root: RootFolder, layers: Sequence[tuple[Mapping[str, Any], BinaryIO]]) -> None:
+    """Unpack layers on top of each other, each read from where its file stands. Raises BadLayer and OSError."""
+    for number, (layer, file) in enumerate(layers, 1):
+        where = f"layer {number} of {len(layers)}"
         try:
-            with open(layer["path"], "rb") as file:  # noqa: PTH123
-                file.seek(layer["offset"])
-                kept, inside = root.apply(file, layer["size"])
+            kept, inside = root.apply(file, layer["size"])
         except BadLayer as error:
             raise type(error)(f"{where} cannot be used: {error}") from error
         if layer["digest"] not in (None, kept) or layer["diff_id"] != inside:
             raise BadLayer(f"{where} is not what the image says: its digest is another. Fetch or build the image again")
-    shell = root.has_program("bin/sh")
-    for folder, name in MOUNTED:
-        root.put_placeholder(folder, name)
-    _sync(plan["root"])
-    return {"files": root.files, "bytes": root.bytes, "dropped": root.dropped, "shell": shell}
 
 
-def _sync(folder: str) -> None:
+def _opened(layer: Mapping[str, Any]) -> BinaryIO:
+    file = open(layer["path"], "rb")  # noqa: PTH123, SIM115 - whoever asked closes it
+    file.seek(layer["offset"])
+    return file
+
+
+def sync(folder: str) -> None:
     """Have all of it on disk: once the folder has its true name, nobody looks into it again."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

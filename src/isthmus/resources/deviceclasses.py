@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from .declarations import AGE, PUBLIC, Column, Kind
 from .meta import Condition, Model, Resource
 from .schemas.crd_rules import DEVICE_CLASS_RULES
+
+LibraryPath = Annotated[str, StringConstraints(max_length=256, pattern=r"^/[-A-Za-z0-9/_.:,@+*?]+$")]
 
 
 class PowerModel(Model):
@@ -121,6 +123,12 @@ class DeviceClassSpec(Model):
     )
     use: Use | None = Field(
         default=None, description="reports how busy the devices are while a job runs; a meter NVML reports it too"
+    )
+    libraries: list[LibraryPath] = Field(
+        default_factory=list,
+        max_length=256,
+        description="patterns of files of the node that programs in images need, such as "
+        "/usr/lib/x86_64-linux-gnu/libcuda.so*; shown to jobs that have such a device, in front of the image's own",
     )
     local: LocalDevice | None = None
     slurm: SlurmDevice | None = None

@@ -159,6 +159,23 @@ class SlurmRest(Model):
         return url
 
 
+ImageRuntime = Literal["charliecloud", "bubblewrap", "podman", "proot"]
+
+
+class SlurmImages(Model):
+    """Container images at a Slurm cluster: each person unpacks them, below the site's folder."""
+
+    runtimes: list[ImageRuntime] = Field(
+        default=["charliecloud", "bubblewrap", "podman", "proot"],
+        max_length=4,
+        description="what may run them on the nodes, best first; an empty list means that the site runs no images",
+    )
+    max_size: Memory = Field(
+        default="50Gi",
+        description="of all images that one person has unpacked; beyond it, those not used for longest go",
+    )
+
+
 class SlurmSite(Model):
     """A Slurm cluster, and how it is reached."""
 
@@ -187,6 +204,7 @@ class SlurmSite(Model):
     partitions: list[str] = Field(
         default_factory=list, max_length=256, description="the only partitions to use, best first; none means any"
     )
+    images: SlurmImages = Field(default_factory=SlurmImages)
     poll_interval: Duration = Field(default="1s", description="between looks at all jobs while any of ours is there")
     calls_per_second: float = Field(default=200, gt=0, description="the most that Slurm is asked, in the long run")
 

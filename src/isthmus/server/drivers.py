@@ -54,7 +54,6 @@ def local(site: Site, settings: ServerSettings) -> Engine:
 
 def slurm(site: Site, settings: ServerSettings) -> Engine:
     """A Slurm cluster."""
-    del settings
     from isthmus.engines.slurm.opening import make_engine  # a platform without Slurm need not load it
 
     spec = site.spec.slurm
@@ -74,6 +73,9 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
             partitions=tuple(spec.partitions),
             poll_seconds=parse_duration(spec.poll_interval),
             calls_per_second=spec.calls_per_second,
+            image_runtimes=tuple(spec.images.runtimes),
+            max_image_bytes=parse_bytes(spec.images.max_size),
+            layers=settings.sites / site.name / "layers",
         )
     )
 

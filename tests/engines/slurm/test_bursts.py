@@ -34,7 +34,7 @@ def job_of(run_id: str, number: int, state: str, reason: str = "") -> SlurmJob:
 @pytest.fixture
 def engine() -> SlurmEngine:
     nothing = cast(Any, SimpleNamespace())
-    engine = SlurmEngine(SlurmSettings("/nowhere"), nothing, nothing, Budget(1, 1))
+    engine = SlurmEngine(SlurmSettings("/nowhere"), nothing, nothing, Budget(1, 1), nothing)
     for number, run_id in enumerate((WAITS, RUNS), start=1):
         known = engine._active[run_id] = KnownRun(RunRecord(run_id, "ada", 0.0, number, False, 1000, {}))
         known.adopt(job_of(run_id, number, "PENDING"))

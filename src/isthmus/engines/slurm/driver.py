@@ -32,14 +32,17 @@ from isthmus.engines.base import (
     Stream,
 )
 from isthmus.engines.metering import Power
-from isthmus.engines.meters import Metering, metering
 from isthmus.engines.news import News
-from isthmus.engines.slurm.batch import sampler, scripts, submissions
+from isthmus.engines.slurm.batch import scripts, submissions
 from isthmus.engines.slurm.cluster.inventories import ClusterFacts, inventory
 from isthmus.engines.slurm.cluster.partitions import Submitter, choose
 from isthmus.engines.slurm.cluster.persons import Persons
+from isthmus.engines.slurm.containers import launch_texts
+from isthmus.engines.slurm.containers.container_lines import ImageRoot
+from isthmus.engines.slurm.containers.image_stores import ImageStore
+from isthmus.engines.slurm.containers.readying import SiteImages
 from isthmus.engines.slurm.files import records
-from isthmus.engines.slurm.files.base import LaunchFile, LogFile, RunFiles
+from isthmus.engines.slurm.files.base import LogFile, RunFiles
 from isthmus.engines.slurm.files.logs import LogReaders
 from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing.mailbox import Mailbox, wanted_of
@@ -52,9 +55,10 @@ from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import SlurmOptions
 
+from .abilities import WITH_IMAGES, WITHOUT_IMAGES
 from .facts import SlurmJob, SlurmNode, SlurmPartition
 from .reading import SlurmReader
-from .sending import NOTE_DELAY, NOTE_SECONDS, AlreadyBegun, as_it_is, send
+from .sending import NOTE_DELAY, NOTE_SECONDS, AlreadyBegun, as_it_is, pick, send
 from .settings import SlurmSettings
 
 log = logging.getLogger(__name__)
@@ -63,12 +67,9 @@ log = logging.getLogger(__name__)
 class SlurmEngine:
     """Runs jobs on a Slurm cluster."""
 
-    capabilities = Capabilities(
-        queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
-        numbers=True, options=SlurmOptions,
-    )  # fmt: skip
-
-    def __init__(self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget) -> None:
+    def __init__(
+        self, settings: SlurmSettings, transport: SlurmTransport, files: RunFiles, budget: Budget, images: ImageStore
+    ) -> None:
         self._settings, self._transport, self._files, self._budget = settings, transport, files, budget
         self._active: dict[str, KnownRun] = {}
         self._over: dict[str, RunRecord | None] = {}
@@ -89,6 +90,12 @@ class SlurmEngine:
         self._untold, self._tidied = set[str](), set[str]()
         self._submitting = KeyedLocks()
         self._persons = Persons(settings, transport)
+        self._images = SiteImages(settings, images, self, self.tasks)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do by itself: images need a runtime on the nodes."""
+        return WITHOUT_IMAGES if self._images.none else WITH_IMAGES
 
     async def open(self) -> None:
         """Connect, find the records, and take the first snapshot."""
@@ -123,6 +130,7 @@ class SlurmEngine:
         await self.tasks.finish("slurm-note", NOTE_SECONDS)
         await self.tasks.close()
         await self._settler.close()
+        await self._images.close()
         self._news.close()
         await self._logs.close()
         await self._files.close()
@@ -148,7 +156,8 @@ class SlurmEngine:
         )
         chosen = self._settings.transport
         way = str(self._transport) if isinstance(self._transport, BestWays) else chosen
-        return inventory(seen, transport=way, budget=self._budget.reported())
+        found = inventory(seen, transport=way, budget=self._budget.reported())
+        return replace(found, features={**found.features, **self._images.describe()})
 
     # Submitting
 
@@ -157,7 +166,7 @@ class SlurmEngine:
         if not submissions.RUN_ID.fullmatch(run.id):
             raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
         if run.image is not None:
-            raise EngineRefused("This Slurm site runs no container images. Remove image, or choose another site.")
+            self._images.check(run)
         if not run.command and run.script is None:
             raise EngineRefused("There is neither a command nor a script to run.")
         words = [*run.command, *run.args, *run.env, *run.env.values(), run.script or ""]
@@ -212,7 +221,10 @@ class SlurmEngine:
 
     async def _send_new(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Send a run that has no record yet; None if it has one after all."""
-        begin = partial(self._begin, run, files)
+        image = None
+        if run.image is not None:
+            image, files = await self._images.ready(run, self._persons.user_of(run), files, self._classes)
+        begin = partial(self._begin, run, files, image)
         try:
             if files is not None:  # which may take minutes
                 begin = partial(as_it_is, await begin())
@@ -220,20 +232,14 @@ class SlurmEngine:
         except AlreadyBegun:
             return None
 
-    async def _begin(self, run: Run, files: FileSource | None) -> KnownRun:
+    async def _begin(self, run: Run, files: FileSource | None, image: ImageRoot | None) -> KnownRun:
         """Stage the folder and make the record; raises AlreadyBegun if there is one."""
         user = self._persons.user_of(run)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
-        measured, guessed = self._metering(run)
-        asks = self._settler.facts.gathers_usage and not self._settler.facts.accounting
-        batch = scripts.batch(run, folder, user, devices=devices, metered=bool(measured.meters), ask_usage=asks)
-        program = scripts.program(run, folder, scripts.environment(run, user, folder))
-        whole = scripts.launch(batch, program, sampler.script(measured, guessed))
-        launch = {"launch": LaunchFile(whole)}
-        if run.script is not None:
-            launch["script"] = LaunchFile(run.script, 0o500)
+        launch = launch_texts.launch_files(run, folder, user, devices, self._classes, self._settler, image)
         record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
+        record = record if image is None else replace(record, image=image.digest)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
             await self._load(run.id)
             raise AlreadyBegun
@@ -241,17 +247,10 @@ class SlurmEngine:
         self._active[run.id] = known
         return known
 
-    def _metering(self, run: Run) -> tuple[Metering, sampler.Guess | None]:
-        """What shall be read beside the run, and guessed: nothing where one node would speak for several."""
-        if run.nodes > 1:
-            return Metering(), None
-        guessed = sampler.guess(self._settler.power, run.devices, run.milli_cpus)
-        return metering(self._classes, run.devices), guessed
-
     async def _search(self, known: KnownRun) -> None:
         """Look for a job with this run's mark, among all jobs and in the accounting; many runs share one question."""
         snapshot = await self._watcher.fresh(known.unsure_since)
-        if job := self._pick(known, snapshot):
+        if job := pick(known, snapshot):
             await self._adopt(known, job)
             return
         if (row := await self._settler.search(known, known.unsure_since)) is not None:
@@ -335,7 +334,7 @@ class SlurmEngine:
         covered = [known for known in self._active.values() if snapshot.covers(known.record.job)]
         for known in covered:
             try:
-                if (job := self._pick(known, snapshot)) is None:
+                if (job := pick(known, snapshot)) is None:
                     if known.record.job is not None and known.since < snapshot.begun and not snapshot.hinted:
                         absent.append(known)
                 elif await self._compare(known, job):
@@ -386,13 +385,6 @@ class SlurmEngine:
             await self._settler.units(known)
         return news
 
-    def _pick(self, known: KnownRun, snapshot: JobSnapshot) -> SlurmJob | None:
-        """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
-        found = [job for job in snapshot.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
-        if not found:
-            return None
-        return next((job for job in found if job.id == known.record.job), found[0])
-
     def _move_over(self) -> None:
         for run_id in [run_id for run_id, known in self._active.items() if known.record.final is not None]:
             self._over[run_id] = self._active.pop(run_id).record
@@ -419,6 +411,10 @@ class SlurmEngine:
             return known.observation()
         record = await self._ended(run_id)
         return record.final if record else None
+
+    def records(self) -> dict[str, RunRecord | None]:
+        """All runs that are known; None: over, and not looked at since."""
+        return {**self._over, **{run_id: known.record for run_id, known in self._active.items()}}
 
     async def _ended(self, run_id: str) -> RunRecord | None:
         """The record of a run that is over."""

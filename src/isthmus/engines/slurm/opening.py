@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.engines.slurm.containers.image_stores import ImageStore, RemoteStore, SharedStore
 from isthmus.engines.slurm.files.base import RunFiles
 from isthmus.engines.slurm.files.remote import RemoteFiles
 from isthmus.engines.slurm.files.shared import SharedFiles
@@ -22,7 +23,8 @@ def make_engine(settings: SlurmSettings) -> SlurmEngine:
     ssh = SshConnections(settings.ssh, settings.command_seconds) if settings.ssh else None
     folder, owner = settings.folder, settings.owner
     files: RunFiles = RemoteFiles(folder, ssh, owner) if ssh else SharedFiles(folder, owner)
-    return SlurmEngine(settings, _transport(settings, ssh, budget), files, budget)
+    images: ImageStore = RemoteStore(folder, ssh) if ssh else SharedStore(folder)
+    return SlurmEngine(settings, _transport(settings, ssh, budget), files, budget, images)
 
 
 def _transport(settings: SlurmSettings, ssh: SshConnections | None, budget: Budget) -> SlurmTransport:

@@ -16,7 +16,7 @@ from isthmus._kit.crashpoints import step_async
 from .batch.submissions import Submission
 from .facts import SlurmJob
 from .observing.settling import KnownRun
-from .observing.snapshots import JobWatcher
+from .observing.snapshots import JobSnapshot, JobWatcher
 from .transports.base import SlurmTransport
 
 NOTE_DELAY = 0.05
@@ -55,3 +55,11 @@ async def send(
     sent_at = datetime.now(UTC)
     known.adopt(SlurmJob(number, ("PENDING",), user=wanted.user, comment=wanted.comment, submitted_at=sent_at))
     return known
+
+
+def pick(known: KnownRun, snapshot: JobSnapshot) -> SlurmJob | None:
+    """The run's job among those with its mark: the one that was noted, or the first. Others do nothing."""
+    found = [job for job in snapshot.ours.get(known.run_id, ()) if job.user in ("", known.record.user)]
+    if not found:
+        return None
+    return next((job for job in found if job.id == known.record.job), found[0])

@@ -9,6 +9,7 @@ from typing import Literal
 from isthmus.engines.base import Run
 from isthmus.engines.slurm.batch.submissions import USER
 from isthmus.errors import EngineRefused
+from isthmus.images.runtimes import RUNTIMES
 
 Transport = Literal["Auto", "Command", "SSH", "REST"]
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -109,6 +110,13 @@ class SlurmSettings:
     """Between looks at the logs that somebody follows."""
     max_output_bytes: int = 50 * 2**30
     """What one run may bring back. Default 50 GiB: more is a job for the site's own file system."""
+
+    image_runtimes: tuple[str, ...] = tuple(RUNTIMES)
+    """What may run images, best first. Default all that are known; none: no images are run."""
+    max_image_bytes: int = 50 * 2**30
+    """Of all images that one person has unpacked at the site. Default 50 GiB; those not used for longest go."""
+    layers: Path | None = None
+    """Where the control plane keeps what it fetches of registries. Default none: as long as it runs."""
 
     @property
     def search_path(self) -> str:

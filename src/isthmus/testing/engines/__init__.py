@@ -9,6 +9,7 @@ says what may differ between engines. Jobs use nothing but a POSIX shell and the
 from isthmus.engines.base import FolderReader, HoldingEngine, MeasuringEngine, ReadingEngine, StagingEngine
 
 from .holding import HoldContract
+from .imaging import ImageContract
 from .looking import BrowseContract
 from .measuring import MeasureContract
 from .reading import OpenReader, ReadContract, Traces
@@ -45,6 +46,7 @@ __all__ = [
     "EngineTraits",
     "FolderSource",
     "HoldContract",
+    "ImageContract",
     "MeasureContract",
     "MemorySink",
     "OpenReader",

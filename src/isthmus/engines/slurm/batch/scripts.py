@@ -237,16 +237,14 @@ def _units(devices: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
-    """The lines that set the environment and become the program."""
+def program(run: Run, folder: str, env: Mapping[str, str], *, numbered: bool = True) -> str:
+    """The lines that set the environment and become the program; `numbered`: its number is what signals go to."""
     words = _command(run, folder)
     first = shlex.quote(words[0])
     lines = [
-        f"echo $$ >{shlex.quote(f'{folder}/.pid')}",
+        *([f"echo $$ >{shlex.quote(f'{folder}/.pid')}"] if numbered else []),
         "umask 022",
-        'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
-        f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
-        "export HOME",
+        *([] if "HOME" in env else _home(folder)),
         *exports(env),
         f"if {cannot_run(first)}; then",
         f"  : >{shlex.quote(f'{folder}/missing')}",
@@ -257,6 +255,14 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         f"exec {through_env(env)}{shlex.join(words)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _home(folder: str) -> list[str]:
+    return [
+        'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
+        f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
+        "export HOME",
+    ]
 
 
 def _command(run: Run, folder: str) -> list[str]:

@@ -33,6 +33,8 @@ class RunRecord:
     cancelled: bool = False
     held: bool = False
     """We asked Slurm to hold it. One that its owner holds on the cluster is not ours to release."""
+    image: str | None = None
+    """Digest of the image that it runs in."""
     final: Observation | None = None
 
     def sent(self, job: int) -> RunRecord:
@@ -61,6 +63,7 @@ def dump(record: RunRecord) -> bytes:
         "devices": dict(record.devices),
         "cancelled": record.cancelled,
         "held": record.held,
+        **({"image": record.image} if record.image else {}),
         "final": None if record.final is None else _dump_end(record.final),
     }
     return orjson.dumps(plain)
@@ -93,7 +96,8 @@ def _load_line(run_id: str, line: bytes) -> RunRecord | None:
             devices=dict(plain["devices"]),
             cancelled=bool(plain["cancelled"]),
             held=bool(plain.get("held")),
-            final=None if plain["final"] is None else _load_end(plain["final"]),
+            image=plain.get("image"),
+            final=None if plain["final"] is None else _load_end(plain["final"], plain.get("image")),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -122,7 +126,7 @@ def _dump_end(end: Observation) -> dict[str, Any]:
     }
 
 
-def _load_end(plain: Mapping[str, Any]) -> Observation:
+def _load_end(plain: Mapping[str, Any], image: str | None) -> Observation:
     return Observation(
         RunState.ENDED,
         engine_id=plain["engineId"],
@@ -134,4 +138,5 @@ def _load_end(plain: Mapping[str, Any]) -> Observation:
         signal=plain["signal"],
         usage=None if plain["usage"] is None else RunUsage(*plain["usage"]),
         devices={name: tuple(units) for name, units in plain["devices"].items()},
+        image=image,
     )

@@ -139,11 +139,16 @@ def going_on(
     if means.state is RunState.QUEUED:
         held = record.held and "Held" in job.reason
         return Observation(
-            means.state, engine_id, message=_waiting(job, means.reported), held=held, start_between=start
+            means.state,
+            engine_id,
+            message=_waiting(job, means.reported),
+            image=record.image,
+            held=held,
+            start_between=start,
         )
     devices = _devices(record, units)
     started = job.started_at if means.state is RunState.RUNNING else None
-    return Observation(means.state, engine_id, started, message=means.reported, devices=devices)
+    return Observation(means.state, engine_id, started, message=means.reported, devices=devices, image=record.image)
 
 
 def _waiting(job: SlurmJob, reported: str) -> str:
@@ -185,6 +190,7 @@ def over(evidence: Evidence) -> Observation:
         name,
         usage,
         _devices(record, evidence.units),
+        record.image,
     )
 
 

@@ -116,7 +116,7 @@ class KnownRun:
         seen = observations.going_on(self.record, self.job, self.units, self.start)
         # Its end is only reported once all about it is known.
         if seen.state is RunState.ENDED:
-            return Observation(RunState.RUNNING, seen.engine_id, self.job.started_at, devices=seen.devices)
+            return replace(seen, state=RunState.RUNNING, started_at=self.job.started_at, message="")
         return seen
 
 
