@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.base import FilePart, FolderListing, Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
@@ -92,6 +93,8 @@ class Context:
     folders: Folders | None = None
     """Files of running jobs; none: they are not offered."""
     plans: Plans | None = None
+    agents: AgentHub | None = None
+    """Where agents connect; none: they are not offered."""
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
     work: WorkThreads = field(default_factory=WorkThreads)

@@ -55,6 +55,8 @@ COMMANDS = {
     "sites": CommandPlace("inventory", "sites"),
     "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
+    "agents": CommandPlace("platform.agents", "app"),
+    "agent": CommandPlace("platform.agent", "app"),
     "tenants": CommandPlace("identity.tenants", "app"),
     "token": CommandPlace("identity.tokens", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),

@@ -29,7 +29,7 @@ from isthmus._kit.tasks import SupervisedTasks
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import EngineOptions
 from isthmus.resources.jobs import DependencyCondition
-from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
+from isthmus.resources.sites import AgentContact, Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
 
 OptionsT = TypeVar("OptionsT", bound=EngineOptions)
@@ -407,6 +407,15 @@ class ReadingEngine(LogReader, Protocol):
         It changes nothing at the site, whoever works there: no folder, record or object is written, no run is settled
         and nothing is started. Closing it closes everything that was opened. Raises SiteUnavailable.
         """
+        ...
+
+
+@runtime_checkable
+class ContactedEngine(Protocol):
+    """An engine behind a connection that is not ours to make, and that may be away for long."""
+
+    def contact(self) -> AgentContact:
+        """What was last heard of it."""
         ...
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus._kit.ids import new_uid, suffix
+from isthmus._kit.private_files import write_private
 from isthmus.config import ServerSettings
 from isthmus.console.sessions import new_key
 from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
@@ -20,8 +21,6 @@ from isthmus.resources.tenants import SYSTEM_NAMESPACE, Quota
 from isthmus.resources.tokens import hash_secret, new_secret, split_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Store
-
-from .files import write_private
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes
 from isthmus.config import ServerSettings
+from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.driver import AgentEngine
+from isthmus.engines.agent.settings import AgentSettings
 from isthmus.engines.base import Engine
 from isthmus.engines.exposing import NodeExposure
 from isthmus.engines.local.driver import LocalEngine
@@ -117,14 +122,29 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
     )
 
 
+def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
+    """A machine that joins by itself."""
+    contact = agents.contact(site.name)
+    before = site.status.agent.last_contact if site.status.agent else None
+    if contact.heard_at is None and before is not None:
+        contact.heard_at = parse_timestamp(before)
+    return AgentEngine(AgentSettings(site.name, settings.sites / site.name), contact)
+
+
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}
 
 
 class Drivers:
     """Makes engines."""
 
-    def __init__(self, settings: ServerSettings, drivers: Mapping[str, MakeDriver] = DRIVERS) -> None:
-        self._settings, self._drivers = settings, drivers
+    def __init__(
+        self, settings: ServerSettings, drivers: Mapping[str, MakeDriver] = DRIVERS, agents: AgentHub | None = None
+    ) -> None:
+        """Without the hub to which agents connect, there are no sites of theirs."""
+        self._settings = settings
+        self._drivers: dict[str, MakeDriver] = dict(drivers)
+        if agents is not None:
+            self._drivers["agent"] = partial(agent, agents)
 
     async def make(self, site: Site) -> Engine:
         """The engine of a site, not yet opened."""

@@ -28,14 +28,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from isthmus import __version__
 from isthmus._kit.crashpoints import reach
+from isthmus._kit.private_files import write_private
 from isthmus._kit.tasks import Supervised
 from isthmus.api.app import create_app
 from isthmus.api.context import Context
 from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.config import ServerSettings
 from isthmus.console import Console
+from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.frames import LARGEST
 from isthmus.errors import Misconfigured
+from isthmus.identity.agent_keys import AgentKeys
 from isthmus.identity.authenticating import Authenticator
 from isthmus.metrics import count_task_failure
 from isthmus.reconcilers.sites.registry import EngineRegistry
@@ -52,7 +57,6 @@ from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, f
 from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers
-from .files import write_private
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
@@ -117,7 +121,10 @@ async def _serve(
     shared = await files_folder(store, settings)
     blobs = DirectoryBlobs(shared, partial(storage_limit, store))
     await blobs.open()
-    engines, drivers = EngineRegistry(), Drivers(settings)
+    agents = AgentHub(lambda site: keys.identify(site), version=__version__)
+    keys = AgentKeys(store, changed=agents.changed, removed=agents.forget)
+    await keys.start()
+    engines, drivers = EngineRegistry(), Drivers(settings, agents=agents)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
@@ -131,6 +138,7 @@ async def _serve(
         telemetry=telemetry,
         folders=logs,
         plans=StorePlans(store),
+        agents=agents,
     )
     app = create_app(context, [_authority_route(identity)])
     console = Console(context, app, console_key(shared))
@@ -139,7 +147,10 @@ async def _serve(
         console,
         loop="none",
         http="httptools",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=LARGEST,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -147,9 +158,15 @@ async def _serve(
         timeout_graceful_shutdown=3,
     )
     plain = settings.insecure or _is_loopback(settings.host)
-    server = Listener(config, identity.context, plain=plain, stopping=app.close)
+
+    def stop_streams() -> None:
+        agents.close()
+        app.close()
+
+    server = Listener(config, identity.context, plain=plain, stopping=stop_streams)
     several = several_may_open(settings.store)
     leadership = Leadership() if several else Sole()
+    agents.accepting = lambda: leadership.held
     watchdog = Watchdog()
     watchdog.start()
 
@@ -165,7 +182,10 @@ async def _serve(
             spaces=spaces_of(store),
             others_write=settings.in_cluster,
         )
-        await plane.run()
+        try:
+            await plane.run()
+        finally:
+            agents.close()  # they look for whoever leads now
 
     election = LeaderElection(
         store,
@@ -188,6 +208,7 @@ async def _serve(
         await telemetry.close()
         await logs.close()
         await authenticator.close()
+        await keys.close()
         settings.instance.unlink(missing_ok=True)
 
 
