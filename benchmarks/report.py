@@ -7,11 +7,13 @@ import platform
 import re
 import sys
 import sysconfig
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from isthmus._kit.interpreters import is_optimised
+
+HEADING = ("| what | measured | baseline | ratio | aim | met |", "| --- | --- | --- | --- | --- | --- |")
 
 
 @dataclass
@@ -81,11 +83,33 @@ def refreshed(text: str, sections: list[Section]) -> str:
     return "\n\n".join(part.strip("\n") for part in (head, *parts)) + "\n"
 
 
+def with_rows(text: str, section: Section) -> str:
+    """The page with some rows of a section measured anew, at their old places or at the end; its others stay.
+
+    Each row says when it was measured and how busy the machine was. Rows are the same if they differ in numbers only.
+    """
+    head, *parts = re.split(r"^(?=## )", text, flags=re.M)
+    place = next((n for n, part in enumerate(parts) if part.startswith(f"## {section.title}\n")), len(parts))
+    old = parts[place].splitlines() if place < len(parts) else []
+    rows = {_same(row.split(" | ")[0]): row for row in old if row.startswith("| ") and row not in HEADING}
+    when = f"{datetime.now(UTC):%Y-%m-%d}, load {os.getloadavg()[0]:.1f}"
+    rows |= {_same(f"| {f.what}"): _row(replace(f, measured=f"{f.measured} [{when}]")) for f in section.figures}
+    told = f"Rows were measured one by one, on {machine()}, on the days and at the load averages that they name."
+    about = f"{section.about} {told}"
+    parts[place:] = ["\n".join([f"## {section.title}", "", about, "", *HEADING, *rows.values()]), *parts[place + 1 :]]
+    return "\n\n".join(part.strip("\n") for part in (head, *parts)) + "\n"
+
+
+def _same(what: str) -> str:
+    return re.sub(r"[0-9,]+", "#", what)
+
+
 def _text(section: Section) -> str:
-    lines = [f"## {section.title}", "", section.about, "", "| what | measured | baseline | ratio | aim | met |"]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
-    for f in section.figures:
-        ratio = "" if f.ratio is None else f"{f.ratio:.2f}"
-        met = "" if f.met is None else "yes" if f.met else "**no**"
-        lines.append(f"| {f.what} | {f.measured} | {f.baseline} | {ratio} | {f.target} | {met} |")
-    return "\n".join(lines)
+    rows = (_row(figure) for figure in section.figures)
+    return "\n".join([f"## {section.title}", "", section.about, "", *HEADING, *rows])
+
+
+def _row(f: Figure) -> str:
+    ratio = "" if f.ratio is None else f"{f.ratio:.2f}"
+    met = "" if f.met is None else "yes" if f.met else "**no**"
+    return f"| {f.what} | {f.measured} | {f.baseline} | {ratio} | {f.target} | {met} |"

@@ -1,4 +1,7 @@
-"""A Slurm cluster as people have it: `python -m benchmarks.slurm_sites [one bursts …] [--quick]`.
+"""A Slurm cluster as people have it: `python -m benchmarks.slurm_sites [one bursts …] [--ways Auto …] [--bursts 5]`.
+
+Each part of each way in takes one to four minutes (`memory` longer: it says how many jobs with `--many`) and can be
+measured by itself: its rows of docs/benchmarks.md are replaced as soon as it is done, the others stay.
 
 Default settings, folders on disk, a cluster with a past, by each way in; beside `sbatch` by eight shells and beside
 FirecREST's way (one SSH connection, one `sbatch` for each job) on the same cluster, in turns with ours.
@@ -10,10 +13,11 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isthmus._kit.http import HttpClient
@@ -21,7 +25,7 @@ from isthmus.client.sync import Client
 
 from . import sites
 from .reads import JOBS
-from .report import Figure, Section, page, refreshed
+from .report import Figure, Section, page, with_rows
 from .servers import Server, cpu_seconds, isthmus
 from .sites import WAYS, Cluster
 
@@ -48,21 +52,27 @@ class Sizes:
 QUICK = Sizes(300, 104, 3, 20, 1000, 120, 120, 600, 50)
 
 
-def run(seconds: int, sizes: Sizes | None = None, ways: Sequence[str] = WAYS, parts: Sequence[str] = ()) -> Section:
-    sizes = sizes or (Sizes() if seconds >= 5 else QUICK)
-    section = Section(
+def run(seconds: int) -> Section:
+    """Everything."""
+    sizes = Sizes() if seconds >= 5 else QUICK
+    section = _section(sizes)
+    for part in PARTS.values():
+        part(section, sizes, WAYS)
+    return section
+
+
+def _section(sizes: Sizes) -> Section:
+    return Section(
         "A Slurm cluster as people have it",
         "What `isthmus lab up --slurm 8 --accounting` makes (Slurm 22.05, 16 cpus in 8 nodes, slurmdbd), with default "
         f"settings and all folders on disk; slurmctld remembers {sizes.remembered:,} ended jobs before anything begins "
-        f"(with `MinJobAge` raised, so that it forgets none). Jobs are `true` and run while the next are submitted, "
-        f"for both sides. Bursts are {sizes.burst} jobs by {sites.CLIENTS} clients, {sizes.bursts} in a row, each "
-        "right after as many jobs by eight shells with `sbatch`, and ours again in front of FirecREST's way (one SSH "
-        "connection, one `sbatch` for each job; 5 at once, because sshd refuses more than 10 sessions and those that "
-        "end count for a while). The control plane's database is on the same disk.",
+        f"(with `MinJobAge` raised, so that it forgets none), {sizes.crowd:,} where ends are measured, {sizes.ours:,} "
+        f"of them ours. Jobs are `true` and run while the next are submitted, for both sides. Bursts are {sizes.burst} "
+        f"jobs by {sites.CLIENTS} clients, several in a row, each right after as many jobs by eight shells with "
+        "`sbatch`, and ours again in front of FirecREST's way (one SSH connection, one `sbatch` for each job; 5 at "
+        "once, because sshd refuses more than 10 sessions and those that end count for a while). The control plane's "
+        "database is on the same disk.",
     )
-    for part in parts or PARTS:
-        PARTS[part](section, sizes, ways)
-    return section
 
 
 def _one(section: Section, sizes: Sizes, ways: Sequence[str]) -> None:
@@ -306,15 +316,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slurm_sites", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []], help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="some of the ways in")
+    parser.add_argument("--bursts", type=int, help="how many bursts in a row")
+    parser.add_argument("--many", type=int, help="jobs of the part memory, in bursts of 500")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
-    parser.add_argument("--stdout", action="store_true", help="print the section instead of writing docs/benchmarks.md")
+    parser.add_argument("--stdout", action="store_true", help="print the rows instead of writing docs/benchmarks.md")
     asked = parser.parse_args()
-    section = run(5, QUICK if asked.quick else Sizes(), asked.ways, asked.parts)
+    sizes = QUICK if asked.quick else Sizes()
+    sizes = replace(sizes, bursts=asked.bursts or sizes.bursts, many=asked.many or sizes.many)
     target = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-    if asked.stdout:
-        print(page([section]))
-    else:
-        target.write_text(refreshed(target.read_text(), [section]))
+    for part in asked.parts or PARTS:
+        for way in asked.ways[:1] if part == "memory" else asked.ways:
+            begin, section = time.monotonic(), _section(sizes)
+            PARTS[part](section, sizes, [way])
+            print(f"{part} by {way}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+            if asked.stdout:
+                print(page([section]))
+            else:
+                target.write_text(with_rows(target.read_text(), section))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""What all tests share: asyncio as the event loop, one Kubernetes API server, the wait for its build, and their order.
+"""What all tests share: asyncio as the event loop, one Kubernetes API server, the wait for its build, their order, and
+which of them are a sample.
 
 Tests are handed to workers file by file, but files that share a lab stay together, so that it is started once. What
 takes longest begins first, so that no worker ends long after the others; `durations.txt` tells how long each took.
 Tests that need Kubernetes come somewhat later: on a new machine its programs are being built meanwhile. When much has
-changed, write the table again on a quiet machine:  pytest -n 3 --write-durations
+changed, write the table again on a quiet machine:  pytest -n 4 --write-durations
+
+Where one test is tried in many ways that cost much (transports, versions, places of a crash), it is marked
+`sampled(n)`: an ordinary run takes n of its variants by chance, `--all-variants` takes all. The seed of everything that
+is left to chance is printed at the end; `ISTHMUS_TEST_SEED` repeats a choice.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import random
 import shutil
 import tempfile
 from collections import Counter
@@ -40,13 +46,16 @@ settings.load_profile("busy")
 def leave_the_user_alone() -> None:
     """Tests see neither the user's settings nor an instance that is running: only caches are shared.
 
-    Set once for this process, so that every program which a test starts inherits it.
+    Set once for this process, so that every program which a test starts inherits it. So do the workers: the seed is
+    the same in all of them.
     """
+    seed = os.environ.get("ISTHMUS_TEST_SEED") or str(random.SystemRandom().randrange(10**6))
     for name in [name for name in os.environ if name.startswith("ISTHMUS_")] + ["KUBECONFIG", "SLURM_CONF"]:
         os.environ.pop(name, None)
     empty = tempfile.mkdtemp(prefix="isthmus-tests-")
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     os.environ |= {"XDG_CONFIG_HOME": empty, "XDG_DATA_HOME": empty, "ISTHMUS_DATA": f"{empty}/isthmus"}
+    os.environ["ISTHMUS_TEST_SEED"] = seed
     atexit.register(shutil.rmtree, empty, ignore_errors=True)
 
 
@@ -59,14 +68,23 @@ def anyio_backend() -> str:
 
 
 TABLE = Path(__file__).with_name("durations.txt")
+DISTURBED = ("crash_points", "disturbances", "exactly_once", "faults", "hostile_jobs", "paused")
+"""Have a second lab of each kind, so that no worker is alone at the end."""
+OWN_LAB = [f"tests/engines/slurm/test_{name}.py" for name in ("controller_kills", "newer", "spreading")]
 TOGETHER = {
+    **{f"tests/engines/kubernetes/test_{name}.py": "Kubernetes, disturbed" for name in DISTURBED},
     "tests/engines/kubernetes/": "tests/engines/kubernetes/",
-    "tests/engines/slurm/test_newer.py": "tests/engines/slurm/test_newer.py",  # has a lab of its own
+    **{path: path for path in OWN_LAB},
+    "tests/engines/slurm/test_accounting.py": "Slurm with accounting",
+    "tests/engines/slurm/test_replay.py": "Slurm with accounting",
+    **{f"tests/engines/slurm/test_{name}.py": "Slurm, disturbed" for name in DISTURBED},
     "tests/engines/slurm/": "tests/engines/slurm/",
     "tests/store/kubernetes/": "Kubernetes API server",
     "tests/store/test_moving.py": "Kubernetes API server",
 }
 """Beginnings of paths, and the name of what they share; the first that fits counts."""
+MEASURED = tuple(f"tests/{name}/" for name in (Path(__file__).parents[1] / ".ci/measured-folders").read_text().split())
+"""Folders whose tests, but for those with real servers, are run apart while lines and branches are counted."""
 LONG = 20.0
 spent: Counter[str] = Counter()
 
@@ -78,8 +96,9 @@ def unit_of(nodeid: str) -> str:
 
 
 def weights() -> dict[str, float]:
+    """Seconds by unit; what has a lab and is not in the table yet takes long."""
     lines = [line.split(maxsplit=1) for line in TABLE.read_text().splitlines()]
-    return {unit: float(seconds) for seconds, unit in lines}
+    return {**dict.fromkeys(TOGETHER.values(), 100.0), **{unit: float(seconds) for seconds, unit in lines}}
 
 
 class ByUnit(LoadScopeScheduling):
@@ -93,7 +112,44 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByUnit:
     return ByUnit(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # what the command line names is chosen before
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all-variants"):
+        left_out = sample(items, int(os.environ["ISTHMUS_TEST_SEED"]))
+        config.hook.pytest_deselected(items=left_out)
+    in_order(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    servers = item.get_closest_marker("real") or item.get_closest_marker("kubernetes")
+    if item.nodeid.startswith(MEASURED) and not servers:
+        item.add_marker("measured")
+
+
+def sample(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Take out of the list what is not tried this time: of the variants of a test, all but so many by chance.
+
+    Variants are what one function of a file becomes by parameters, and by classes that inherit it.
+    """
+    variants: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            name = getattr(item, "originalname", None) or item.name
+            variants.setdefault((item.nodeid.partition("::")[0], name), []).append(item)
+    left_out = []
+    for (file, name), every in variants.items():
+        marker = every[0].get_closest_marker("sampled")
+        assert marker is not None
+        order = random.Random(f"{seed} {file} {name}").sample(every, len(every))
+        left_out += order[marker.args[0] :]
+    gone = {id(item) for item in left_out}
+    items[:] = [item for item in items if id(item) not in gone]
+    return left_out
+
+
+def in_order(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
     weight = weights()
     late = set()
     for item in items:
@@ -114,7 +170,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm-release", default="", help="run Slurm of this Debian release, such as trixie, in tests")
-    parser.addoption("--crash-points", default="4", help="how many crash points by chance, all, or names with commas")
+    parser.addoption("--crash-points", default="3", help="how many crash points by chance, all, or names with commas")
+    parser.addoption("--all-variants", action="store_true", help="of tests marked `sampled`, try every variant")
     parser.addoption("--write-durations", action="store_true", help="write tests/durations.txt again")
 
 
@@ -122,6 +179,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     spent[unit_of(report.nodeid)] += report.duration
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:  # at once: the reasons follow at the end
         print(f"\nfailed: {report.nodeid} ({report.when})", flush=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--all-variants"):
+        seed = os.environ["ISTHMUS_TEST_SEED"]
+        terminalreporter.line(
+            f"by chance: ISTHMUS_TEST_SEED={seed} repeats this choice, --all-variants tries everything"
+        )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

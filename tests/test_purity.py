@@ -39,7 +39,8 @@ def claiming() -> dict[str, Path]:
 
 
 def docstring(path: Path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text())) or ""
+    text = path.read_text()
+    return (ast.get_docstring(ast.parse(text)) or "") if CLAIM.search(text) else ""
 
 
 def modules(path: Path) -> list[Path]:

@@ -127,7 +127,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_used() -> None:
     async with serving(serve) as client:
         for _ in range(3):
             assert (await client.ask("GET", "/", {})).status == 200
-            while client._idle and not client._idle[0].lost.done():
+            while client.idle and not client.idle[0].lost.done():
                 await asyncio.sleep(0.01)
     assert made == 3
 

@@ -60,7 +60,7 @@ class Platform:
             raise self._failure
 
     def stop(self) -> None:
-        self.context.lifelines._closed or self._loop.call_soon_threadsafe(self.context.lifelines.close)
+        self.context.lifelines.closed or self._loop.call_soon_threadsafe(self.context.lifelines.close)
         self._server.should_exit = True
         self._thread.join(60)
         assert not self._thread.is_alive(), "the server did not stop"

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from isthmus.api.requests import forbidden
 from isthmus.cli.jobs.run_words import current_spellings, ours_first
-from isthmus.cli.jobs.running import check_there
+from isthmus.cli.jobs.running import check_there, what_to_run
 from isthmus.client.config import find_access
 from isthmus.client.experiments import experiment_manifest
 from isthmus.client.jobs import job_manifest
 from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.errors import Invalid, NotFound
+from isthmus.identity.callers import Caller
 from isthmus.resources.kinds import JOB
+from isthmus.resources.tenants import Role
 from isthmus.resources.validation import validate
 
 
@@ -104,6 +107,31 @@ def test_a_detached_job_that_no_site_can_run_says_so_at_once(isthmus: Any) -> No
 
 
 @pytest.mark.real
+def test_what_is_wrong_with_one_object_does_not_spare_the_others(isthmus: Any, work: Path) -> None:
+    def manifest(name: str, **spec: Any) -> dict[str, Any]:
+        return {**job({"command": ["true"], **spec}), "metadata": {"name": name}}
+
+    wrong = [manifest("wrong-one", priority="x"), manifest("wrong-two", nosuch=1)]
+    objects = [manifest("before"), *wrong, manifest("after")]
+    (work / "all.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
+    done = isthmus("apply", "-f", "all.yaml")
+    assert (done.returncode, done.stdout) == (2, "job/before created\njob/after created\n"), done.stderr
+    assert "wrong-one" in done.stderr
+    assert "wrong-two" in done.stderr
+    done = isthmus("delete", "-f", "all.yaml")
+    assert (done.returncode, done.stdout) == (3, "job/before deleted\njob/after deleted\n"), done.stderr
+    assert "wrong-one" in done.stderr
+    assert "wrong-two" in done.stderr
+
+
+def test_who_may_not_is_told_whom_to_ask() -> None:
+    member = Caller("bob", {"physics": Role.MEMBER})
+    assert "your role is in physics; ask an admin of the tenant" in forbidden(member, "list", "jobs", "optics").message
+    assert "your role" not in forbidden(member, "list", "tokens", "physics").message
+    assert forbidden(member, "delete", "sites", "", "local").message.endswith("ask a platform admin")
+
+
+@pytest.mark.real
 def test_hints_name_the_tenant_that_was_named(isthmus: Any) -> None:
     done = isthmus("run", "-n", "default", "-d", "--no-files", "--", "true")
     assert done.returncode == 0, done.stderr
@@ -167,9 +195,10 @@ def test_wrong_values_are_explained_in_the_words_of_the_manifest(spec: dict[str,
     assert "Input should" not in caught.value.message
 
 
-def test_a_server_that_does_not_answer_is_named(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_does_not_answer_is_named(scheme: str, environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        url = f"{scheme}://127.0.0.1:{deaf.getsockname()[1]}"
         words = [sys.executable, "-m", "isthmus.cli", "jobs", "--url", url, "--token", "ist_a_b"]
         with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
@@ -182,9 +211,31 @@ def test_what_can_only_be_a_file_must_be_there(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "job.sh").touch()
     for word in ("job.sh", "python3", "./run.sh", "/opt/run.py"):
         check_there(word)
-    for word in ("jbo.sh", "train.py", "task.yaml"):
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(Invalid, match=r"folder\.py is a folder"):
+        check_there("folder.py")
+    for word in ("jbo.sh", "train.py", "task.yaml", "task.json"):
         with pytest.raises(NotFound, match=f"there is no file {word} here"):
             check_there(word)
+
+
+def test_a_script_in_a_folder_is_a_script_unless_it_is_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scripts").mkdir()
+    for name in ("train.py", "job.sh", "simulate"):
+        (tmp_path / "scripts" / name).write_text("echo $*\n")
+    assert what_to_run(("scripts/job.sh", "a"), here=True) == (None, "echo $*\n", ["a"])
+    assert what_to_run(("scripts/train.py", "a"), here=True) == (["python3", "scripts/train.py", "a"], None, [])
+    assert what_to_run(("./scripts/simulate",), here=True) == (["./scripts/simulate"], None, [])
+    (tmp_path / "scripts" / "job.sh").chmod(0o755)
+    assert what_to_run(("scripts/job.sh", "a"), here=True) == (["scripts/job.sh", "a"], None, [])
+
+
+def test_a_misspelt_kind_is_reported_with_a_proposal(offline: Any) -> None:
+    done = offline("get", "jbos", "--url", "http://127.0.0.1:1", "--token", "ist_a_b")
+    assert (done.returncode, "did you mean jobs?" in done.stderr) == (3, True), done.stderr
 
 
 def test_wrong_values_are_explained_without_words_of_a_model(offline: Any) -> None:

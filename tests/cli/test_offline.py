@@ -157,3 +157,11 @@ def test_every_error_has_its_exit_code() -> None:
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.IsthmusError):
             assert exit_code(value("x")) == expected[name], name
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_fault(closed: str, environment: dict[str, str]) -> None:
+    line = f"{sys.executable} -m isthmus.cli jobs --url http://127.0.0.1:1 --token ist_a_b {closed}"
+    done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 5, done.stderr
+    assert "fault in Isthmus" not in done.stderr

@@ -355,6 +355,20 @@ def test_a_reader_that_leaves_ends_the_job(isthmus: Any, environment: dict[str, 
     eventually(lambda: status(isthmus, "pipe")["phase"] == "Cancelled")
 
 
+def test_a_reader_that_leaves_ends_following_both_streams(
+    isthmus: Any, environment: dict[str, str], work: Path
+) -> None:
+    spec = {"command": ["sh", "-c", "while :; do echo out; sleep 0.1; done"], "streams": "Separate"}
+    manifest = {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"name": "endless"}, "spec": spec}
+    (work / "endless.yaml").write_text(json.dumps(manifest))
+    assert isthmus("submit", "endless.yaml").returncode == 0
+    line = f"{sys.executable} -m isthmus.cli logs -f endless | head -2"
+    done = subprocess.run(["bash", "-c", line], env=environment, cwd=work, capture_output=True, timeout=60, check=False)
+    assert done.stdout == b"out\nout\n"
+    assert b"Traceback" not in done.stderr
+    assert isthmus("delete", "job", "endless").returncode == 0
+
+
 def test_arrays(isthmus: Any) -> None:
     done = isthmus(
         "run", "--name", "arr", "--array", "0-2%2", "--no-files", "--", "sh", "-c", "echo el $ISTHMUS_ARRAY_INDEX"

@@ -151,3 +151,24 @@ def test_a_copy_has_the_name_of_the_first_and_a_new_ending() -> None:
         assert re.fullmatch(rf"{stem}-[a-z0-9]{{5}}", made["metadata"]["name"])
         assert made["spec"] == {"command": ["true"]}
     assert copied({"metadata": {"name": "x"}, "spec": spec}, "x")["spec"]["deadline"] == spec["deadline"]
+
+
+def test_a_text_where_several_may_be_given_is_one_of_them() -> None:
+    options: JobOptions = {"outputs": "out/*", "sites": "local", "after": "train", "expect": "1h", "checkpoint": "s/*"}
+    spec = job_manifest(["true"], None, None, options)["spec"]
+    assert (spec["outputs"], spec["placement"]) == (["out/*"], {"sites": ["local"]})
+    assert spec["dependencies"] == [{"job": "train", "condition": "Succeeded"}]
+    assert (spec["profile"], spec["restartable"]) == ([{"duration": "1h"}], {"checkpoint": ["s/*"]})
+
+
+@pytest.mark.parametrize("wrong", [{"env": ["A=1"]}, {"labels": "team=vision"}, {"outputs": 7}, {"sites": {"a": 1}}])
+def test_options_of_another_kind_are_refused_in_words(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a"):
+        job_manifest(["true"], None, None, wrong)
+
+
+def test_a_copy_of_an_element_keeps_its_index() -> None:
+    labels = {"isthmus.dev/array": "sweep", "isthmus.dev/array-index": "7", "team": "vision"}
+    made = copied({"kind": "Job", "metadata": {"name": "sweep-7", "labels": labels}, "spec": {"command": ["true"]}})
+    assert made["spec"] == {"command": ["true"], "array": {"indices": "7"}}
+    assert made["metadata"]["labels"] == {"team": "vision"}

@@ -120,7 +120,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_is_sent_from_the_browser(server: ServerProcess, admin: Page, folder: Path) -> None:
     admin.goto("/console/submit")
     box = admin.get_by_role("group", name="Input files")
-    admin.get_by_label("Choose a folder").set_input_files(folder)
+    box.get_by_label("Choose a folder").set_input_files(folder)
     box.get_by_text("5 files, ").and_(box.get_by_text("uploaded")).wait_for()
     box.get_by_text("5 files, 5 excluded").click()
     assert box.locator("[data-left-out]").inner_text().split("\n")[1:] == [
@@ -163,7 +163,7 @@ def test_what_cannot_be_sent_is_said_and_much_is_asked_for(admin: Page, tmp_path
         (tmp_path / f"{number}.txt").write_text("")
     admin.goto("/console/submit")
     box = admin.get_by_role("group", name="Input files")
-    admin.get_by_label("Choose a folder").set_input_files(tmp_path)
+    box.get_by_label("Choose a folder").set_input_files(tmp_path)
     box.get_by_text("Large upload: 2,001 files, 0 B.").wait_for()
     assert admin.get_by_role("button", name="Submit").is_disabled()
     box.get_by_role("button", name="Upload anyway").press("Enter")

@@ -59,6 +59,28 @@ def test_numbers_at_an_axis_have_room() -> None:
         assert all(b.at - a.at >= 60 for a, b in pairwise(ticks))
 
 
+def test_names_leave_out_what_all_cells_share_and_fit_their_room() -> None:
+    cells = [
+        {
+            **cell(number, 1, 1),
+            "device": "cpu",
+            "parameters": {"n": number, "precision": "bfloat16-with-a-long-name" * 2},
+        }
+        for number in range(3)
+    ]
+    for size in SIZES:
+        drawn = bars_of(cells, "runTime", size)
+        assert [bar.label for bar in drawn.bars] == ["n=0", "n=1", "n=2"]
+        assert all("precision=" in bar.name for bar in drawn.bars)
+        cells[0]["parameters"] = {"n": 0, "precision": "x"}
+        drawn = bars_of(cells, "runTime", size)
+        room = drawn.width if drawn.above else drawn.left
+        assert all(len(bar.label) * 6.8 <= room for bar in drawn.bars)
+        assert drawn.width == bars_of([cell(0, 1, 1)], "runTime", size).width
+        cells[0]["parameters"] = {**cells[1]["parameters"], "n": 0}
+    assert bars_of([cell(0, 1, 1)], "runTime").bars[0].label == "device-0"
+
+
 def test_a_total_says_what_it_lacks() -> None:
     whole = {"cells": [cell(0, 1, 1), cell(1, 2, 2)], "runs": {"succeeded": 6, "total": 6}}
     assert lacks(whole, "energy") == []

@@ -99,13 +99,13 @@ async def test_sorted_lists_have_pages_too(api: RunningApi, person: Person) -> N
 
 
 async def test_mine_are_those_of_the_caller(api: RunningApi, person: Person) -> None:
-    await api.create_job("hers", member="eve")
-    await api.create_job("mine", member="member")
+    await api.create_job("hers", submittedBy="eve")
+    await api.create_job("mine", submittedBy="member")
     await api.create_job("nobodys")
     assert names_in(await person.see("/jobs?mine=1")) == ["mine"]
     text = await person.see("/jobs")
     assert re.search(r">eve</td>", text), "and whose each one is"
-    assert "personal token" in await person.see("/jobs?mine=1&q=zzz")
+    assert "your user name (member)" in await person.see("/jobs?mine=1&q=zzz")
 
 
 async def test_runs_are_folded_under_what_made_them(api: RunningApi, person: Person) -> None:

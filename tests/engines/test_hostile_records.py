@@ -17,7 +17,15 @@ from isthmus.engines.slurm.observing import observations
 from isthmus.engines.slurm.observing.observations import Evidence, read_word
 from isthmus.engines.slurm.transports import parsing
 
-WHOLE = {"job": "7", "code": "0", "start": "1763000000.5", "end": "1763000001.5", "peak": "100"}
+WHOLE = {
+    "job": "7",
+    "code": "0",
+    "start": "1763000000.5",
+    "end": "1763000001.5",
+    "peak": "100",
+    "cache": "0",
+    "seen": "100",
+}
 ODD = [
     "²",
     "٣",
@@ -66,6 +74,22 @@ def test_a_word_of_a_slurm_job_is_believed_only_where_it_can_be_true(name: str, 
         assert over.usage.peak_memory_bytes in (None, 100)
 
 
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ({"peak": "900", "cache": "600", "seen": "200"}, 300),
+        ({"peak": "900", "cache": "600", "seen": "500"}, 500),
+        ({"peak": "900", "cache": "-600", "seen": ""}, 900),
+        ({"peak": "", "cache": "0", "seen": "500"}, 500),
+        ({"peak": "900", "cache": "1000", "seen": ""}, 0),
+    ],
+)
+def test_files_that_the_kernel_keeps_are_not_a_jobs_memory(said: dict[str, str], held: int) -> None:
+    word = read_word(text_of(**said))
+    assert word is not None
+    assert word.peak_memory_bytes == held
+
+
 @pytest.mark.parametrize("change", [{"start": "0", "end": "253402300799"}, {"end": "99999999999999999"}])
 def test_times_that_no_run_can_have_are_not_believed(change: dict[str, str]) -> None:
     assert read_word(text_of(**change)) is None
@@ -96,7 +120,7 @@ def test_units_are_bounded_and_take_no_time(text: str) -> None:
 
 @pytest.mark.parametrize("value", ODD)
 def test_a_report_of_a_pod_is_believed_only_where_it_can_be_true(value: str) -> None:
-    names = ("start", "end", "peak", "nanoseconds", "microseconds", "oom", "missing")
+    names = ("start", "end", "peak", "cache", "shared", "nanoseconds", "microseconds", "oom", "missing")
     message = "code=0\n" + "".join(f"{name}={value}\n" for name in names if name != "missing")
     main = pods.Container(state="terminated", exit_code=0, message=message)
     seen = pods.Pod("u.0", "isthmus-u-0", "uid", containers={"main": main}, phase="Succeeded")

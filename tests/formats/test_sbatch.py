@@ -153,6 +153,13 @@ def test_tasks_per_node() -> None:
     assert (found.resources, found.slurm) == ({"nodes": 3, "tasks": 5}, {"nodes": "3-5", "tasksPerNode": 2})
     found = batch("--ntasks-per-node=2")
     assert (found.resources, found.slurm) == ({"tasks": 2}, {}), "one node, so that it may run anywhere"
+    assert found.env == {"SLURM_NTASKS_PER_NODE": "2"}, "as sbatch sets it, where it is asked for"
+
+
+@pytest.mark.parametrize("line", ["--gres=gpu:0", "--gres=none", "--gpus=0", "--gres=board:akida:0", "-G 0"])
+def test_no_devices_are_asked_for(line: str) -> None:
+    found = batch(line)
+    assert (found.resources, found.unheeded) == ({}, [])
 
 
 def test_flags_do_not_swallow_the_next_option() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -18,6 +20,7 @@ from isthmus._kit.globs import PathGlob, segment
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 from isthmus.api.resources.patching import apply, json_patch, merge
 from isthmus.client.ignoring import sort_out
+from isthmus.engines.collecting import MAX_DEPTH, find_matches
 from isthmus.engines.patterns import OutputPattern
 from isthmus.errors import Invalid
 from isthmus.resources.expressions import parse_expression
@@ -239,3 +242,18 @@ def test_trees_refuse_clashes_however_they_are_ordered(found: list[str]) -> None
         assert not clash
     except Invalid:
         assert clash
+
+
+def test_what_lies_too_deep_to_be_looked_at_is_named(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    here = tmp_path / "deep"
+    here.mkdir()
+    for _ in range(MAX_DEPTH + 5):
+        here = here / "d"
+        here.mkdir()
+    (here / "result").write_text("x")
+    for pattern in ("**/result", "deep/**", "deep/d/**/result"):
+        [found] = find_matches(tmp_path, [pattern], os.getuid())
+        assert found.skipped is not None
+        assert "lies too deep" in found.skipped
+    assert find_matches(tmp_path, ["*/result", "other/**"], os.getuid()) == [], "nobody asked for what is there"

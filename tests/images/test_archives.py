@@ -122,6 +122,9 @@ def damaged() -> Mapping[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("content", damaged().values(), ids=damaged().keys())
+DAMAGED = damaged()
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
 def test_what_is_no_image_is_refused(read: Read, content: bytes) -> None:
     assert refused(read, content).startswith("The image cannot be used: ")

@@ -39,7 +39,7 @@ async def make() -> AsyncIterator[Make]:
 
     def one(transport: httpx.AsyncBaseTransport, seconds: float = 30.0) -> KubernetesClient:
         client = KubernetesClient(ClusterAccess("http://server", ssl.create_default_context()), seconds)
-        client._http = httpx.AsyncClient(base_url="http://server", transport=transport)
+        client.http = httpx.AsyncClient(base_url="http://server", transport=transport)
         made.append(client)
         return client
 

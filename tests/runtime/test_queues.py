@@ -36,6 +36,25 @@ async def test_what_has_happened_comes_before_what_is_to_be_begun() -> None:
     assert await queue.get() == "ended"
 
 
+async def test_what_happens_to_a_key_that_waits_or_is_handled_comes_first_as_well() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("begun", "new", "newer", "ended"):
+        queue.add(key)
+    assert await queue.get() == "begun"
+    queue.add_first("begun")
+    queue.add("begun")
+    queue.add_first("ended")
+    queue.done("begun")
+    assert len(queue) == 4
+    assert [await queue.get() for _ in range(2)] == ["ended", "begun"]
+    queue.done("ended")
+    queue.add("ended")
+    assert [await queue.get() for _ in range(3)] == ["new", "newer", "ended"]
+    assert len(queue) == 0
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.get(), 0.01)
+
+
 async def test_a_key_added_while_it_is_handled_is_handled_again_and_never_twice_at_a_time() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")

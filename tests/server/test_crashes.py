@@ -30,10 +30,9 @@ def runs(server: ServerProcess, name: str) -> int:
     return server.output(name).count("ran\n")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_step_the_job_still_runs_exactly_once(own_server: ServerProcess, point: str) -> None:
-    own_server.start()
-    own_server.stop()
     own_server.start(ISTHMUS_CRASH_AT=point)
     try:
         own_server.submit("job", script="echo ran; echo 1 > kept", outputs=["kept"])

@@ -13,19 +13,20 @@ from isthmus.engines.local.staging import copy_content
 from isthmus.errors import TooLarge
 from isthmus.resources.trees import digest_of
 from isthmus.storage.directory import DirectoryBlobs
+from isthmus.storage.quotas import Allowance
 from isthmus.storage.trees import TreeSink
 
 pytestmark = pytest.mark.anyio
 LIMIT = 300_000
 
 
-async def limit_of(namespace: str) -> int | None:
-    return LIMIT if namespace == "small" else None
+async def allowance_of(namespace: str) -> Allowance | None:
+    return {"small": Allowance(LIMIT), "loud": Allowance(LIMIT, elsewhere=200_000)}.get(namespace)
 
 
 @pytest.fixture
 async def blobs(tmp_path: Path) -> DirectoryBlobs:
-    made = DirectoryBlobs(tmp_path / "blobs", limit_of)
+    made = DirectoryBlobs(tmp_path / "blobs", allowance_of)
     await made.open()
     return made
 
@@ -55,6 +56,26 @@ async def test_room_that_was_made_counts_at_once(blobs: DirectoryBlobs) -> None:
         await blobs.put("small", digest_of(second), chunks(second))
     await blobs.drop("small")
     await blobs.put("small", digest_of(second), chunks(second))
+
+
+async def test_logs_and_folders_count_too(blobs: DirectoryBlobs) -> None:
+    content = os.urandom(120_000)
+    await blobs.put("small", digest_of(content), chunks(content))
+    with pytest.raises(TooLarge, match="storage quota of loud"):
+        await blobs.put("loud", digest_of(content), chunks(content))
+
+
+async def test_what_a_job_left_is_kept_when_the_quota_is_used(blobs: DirectoryBlobs, tmp_path: Path) -> None:
+    full = os.urandom(LIMIT - 1)
+    await blobs.put("small", digest_of(full), chunks(full))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "result").write_bytes(os.urandom(200_000))
+    sink = TreeSink(blobs, "small")
+    assert await collect(tmp_path / "work", os.getuid(), ["*"], sink, 10**9) == []
+    assert (await sink.finish())[1:] == (1, 200_000)
+    assert await blobs.used("small") > LIMIT
+    with pytest.raises(TooLarge):
+        await blobs.put("small", digest_of(b"more"), chunks(b"more"))
 
 
 async def test_outputs_beyond_the_quota_are_left_out_and_named(blobs: DirectoryBlobs, tmp_path: Path) -> None:

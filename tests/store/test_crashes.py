@@ -21,7 +21,7 @@ from isthmus.testing.postgres import Postgres
 
 pytestmark = pytest.mark.anyio
 CHILD = Path(__file__).with_name("crashing.py")
-ROUNDS = 6
+ROUNDS = 4
 
 
 def start_child(location: str, schema: str, prefix: str) -> subprocess.Popen[bytes]:
@@ -58,7 +58,7 @@ async def check(location: str, schema: str, acknowledged: set[str]) -> None:
 
 async def test_sqlite_survives_kill(tmp_path: Path) -> None:
     path = tmp_path / "isthmus.db"
-    chance = random.Random(1)
+    chance = random.Random(os.environ["ISTHMUS_TEST_SEED"])
     acknowledged: set[str] = set()
     for turn in range(ROUNDS):
         child = start_child(str(path), "isthmus", f"r{turn}")
@@ -77,7 +77,7 @@ def durable() -> Iterator[Postgres]:
 
 @pytest.mark.real
 async def test_postgres_survives_kill(durable: Postgres) -> None:
-    chance = random.Random(2)
+    chance = random.Random(os.environ["ISTHMUS_TEST_SEED"])
     schema = f"t_{uuid.uuid4().hex}"
     acknowledged: set[str] = set()
     for turn in range(ROUNDS):

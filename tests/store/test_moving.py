@@ -156,7 +156,7 @@ async def test_broken_off_at_every_object(tmp_path: Path, kubernetes_location: D
     target = await kubernetes_location.open()
     for count in range(1, len(objects)):
         importer = Importer(target)
-        original = importer._take
+        original = importer.take
         left = [count]
 
         async def stop_early(*args: Any, left: list[int] = left, original: Any = original) -> None:
@@ -165,7 +165,7 @@ async def test_broken_off_at_every_object(tmp_path: Path, kubernetes_location: D
             left[0] -= 1
             await original(*args)
 
-        importer._take = stop_early  # type: ignore[method-assign]
+        importer.take = stop_early  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             await importer.run(objects)
         with pytest.raises(Misconfigured):

@@ -118,7 +118,7 @@ class LosesAnswers:
 async def test_a_lost_answer_is_looked_up(store: PostgresStore, committed: bool) -> None:
     await store.create(JOB, job("before"))
     since = await store.version()
-    store._writer = LosesAnswers(store._writer, committed)
+    store.writer = LosesAnswers(store.writer, committed)
     results = await asyncio.gather(*(store.create(JOB, job(f"j{n}")) for n in range(5)), return_exceptions=True)
     if committed:
         assert [isinstance(result, Record) for result in results] == [True] * 5
@@ -136,8 +136,8 @@ async def test_an_answer_that_stays_unknown_is_called_so(store: PostgresStore, m
         raise ConnectionRefusedError("connection refused")
 
     monkeypatch.setattr(store_module, "connect_writer", away)
-    object.__setattr__(store._settings, "lookup_wait", 0.2)
-    store._writer = LosesAnswers(store._writer, True)
+    object.__setattr__(store.settings, "lookup_wait", 0.2)
+    store.writer = LosesAnswers(store.writer, True)
     with pytest.raises(StoreUnavailable, match="not known whether"):
         await store.create(JOB, job("a"))
     monkeypatch.undo()
@@ -149,7 +149,7 @@ async def test_a_replica_that_froze_does_not_hold_the_others(postgres_location: 
     assert isinstance(quick, PostgresStore)
     await quick.create(JOB, job("a"))
     async with admin.transaction():
-        await admin.execute(f"SELECT 1 FROM {quick._settings.schema}.counter FOR UPDATE")
+        await admin.execute(f"SELECT 1 FROM {quick.settings.schema}.counter FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="nothing was changed"):
             await quick.create(JOB, job("b"))
         assert (await quick.get(job_key("a"))).key.name == "a"
@@ -160,7 +160,7 @@ async def test_a_database_set_back(store: PostgresStore, admin: Any) -> None:
     for n in range(5):
         await store.create(JOB, job(f"j{n}"))
     async with store.watch(Query(JOB), since=5) as changes:
-        schema = store._settings.schema
+        schema = store.settings.schema
         await admin.execute(f"DELETE FROM {schema}.log WHERE version > 2; UPDATE {schema}.counter SET version = 2")
         await cut_all(admin)
         with pytest.raises(Expired):
@@ -168,7 +168,7 @@ async def test_a_database_set_back(store: PostgresStore, admin: Any) -> None:
 
 
 async def test_a_newer_schema_is_refused(store: PostgresStore, postgres_location: DataLocation, admin: Any) -> None:
-    await admin.execute(f"UPDATE {store._settings.schema}.counter SET schema = 99")
+    await admin.execute(f"UPDATE {store.settings.schema}.counter SET schema = 99")
     with pytest.raises(Misconfigured, match="newer Isthmus"):
         await postgres_location.open()
 
@@ -197,7 +197,7 @@ async def test_a_change_that_cannot_be_told_ends_the_watches(
 ) -> None:
     async with store.watch(Query(JOB), since=await store.version()) as changes:
         with monkeypatch.context() as broken:
-            broken.setattr(store._hub, "publish", lambda _: 1 / 0)
+            broken.setattr(store.hub, "publish", lambda _: 1 / 0)
             await store.create(JOB, job("a"))
             with pytest.raises(Expired):
                 await take(changes, 1)

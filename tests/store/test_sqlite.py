@@ -152,10 +152,10 @@ async def check_full(store: SqliteStore, names: list[str]) -> None:
 
 async def test_no_pages_left(path: Path) -> None:
     store = await opened(path)
-    store._writer.execute("PRAGMA max_page_count = 200")
+    store.writer.execute("PRAGMA max_page_count = 200")
     names = await fill(store)
     await check_full(store, names)
-    store._writer.execute("PRAGMA max_page_count = 100000")
+    store.writer.execute("PRAGMA max_page_count = 100000")
     assert (await store.create(JOB, job("more"))).version == len(names) + 1
     await store.close()
 
@@ -180,14 +180,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_full_disk(small_disk: Path) -> None:
     store = await opened(small_disk / "isthmus.db")
     if not os.path.ismount(small_disk):
-        store._writer.execute("PRAGMA max_page_count = 200")
+        store.writer.execute("PRAGMA max_page_count = 200")
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 300_000)
     names = await fill(store)
     await check_full(store, names)
     ballast.unlink()
     if not os.path.ismount(small_disk):
-        store._writer.execute("PRAGMA max_page_count = 100000")
+        store.writer.execute("PRAGMA max_page_count = 100000")
     await store.create(JOB, {**job("z-more"), "spec": {"filler": "x" * 20_000}})
     await store.close()
     again = await opened(small_disk / "isthmus.db")
@@ -216,9 +216,8 @@ async def test_watchers_leave_nothing_behind(path: Path) -> None:
     store = await opened(path)
     for _ in range(3):
         async with store.watch(Query(JOB), since=0, bookmarks=0.01):
-            assert store._hub.count() == 1
-        assert store._hub.count() == 0
-        assert not store._hub._groups
+            assert store.hub.count() == 1
+        assert store.hub.count() == 0
     await store.close()
 
 
@@ -226,7 +225,7 @@ async def test_a_change_that_cannot_be_told_is_kept_all_the_same(path: Path, mon
     store = await opened(path)
     async with store.watch(Query(JOB), since=0) as changes:
         with monkeypatch.context() as broken:
-            broken.setattr(store._hub, "publish", lambda _: 1 / 0)
+            broken.setattr(store.hub, "publish", lambda _: 1 / 0)
             record = await store.create(JOB, job("a"))
         with pytest.raises(Expired):
             await take(changes, 1)

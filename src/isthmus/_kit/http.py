@@ -137,14 +137,14 @@ class HttpClient:
         self._authority = name if parts.port is None else f"{name}:{self._port}"
         self._seconds = seconds
         self._gate = asyncio.Semaphore(connections)
-        self._idle: list[_Connection] = []
+        self.idle: list[_Connection] = []
         self._closed = False
 
     async def close(self) -> None:
         """Let go of the connections; those under way go when they are answered."""
         self._closed = True
-        while self._idle:
-            connection = self._idle.pop()
+        while self.idle:
+            connection = self.idle.pop()
             connection.close()
             await connection.lost
 
@@ -190,13 +190,13 @@ class HttpClient:
             return await connection.ask(message, wanted)
         finally:
             if connection.usable and not self._closed:
-                self._idle.append(connection)
+                self.idle.append(connection)
             else:
                 connection.close()
 
     async def _connection(self) -> _Connection:
-        while self._idle:
-            if (connection := self._idle.pop()).usable:
+        while self.idle:
+            if (connection := self.idle.pop()).usable:
                 return connection
         loop = asyncio.get_running_loop()
         if self._unix is not None:

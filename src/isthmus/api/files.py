@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, MalformedRangeHeader, RangeNotSatisfiable, Response
 from starlette.routing import Route
 
+from isthmus._kit.numbers import whole
 from isthmus.errors import Forbidden, Invalid, NotFound, TooLarge
 from isthmus.resources.jobs import Digest
 from isthmus.resources.meta import Model
@@ -122,7 +123,7 @@ class _Files:
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise HTTPException(415, "compressed bodies are not taken; send it without Content-Encoding")
         declared, seen = request.headers.get("content-length", ""), 0
-        if declared.isdigit() and int(declared) > limit:
+        if (whole(declared) or 0) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
         async for chunk in _in_time(request.stream(), self._context.limits.body_seconds):
             seen += len(chunk)

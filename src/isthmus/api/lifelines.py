@@ -11,7 +11,7 @@ class Lifelines:
 
     def __init__(self) -> None:
         self._ends: dict[object, Callable[[], None]] = {}
-        self._closed = False
+        self.closed = False
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -22,7 +22,7 @@ class Lifelines:
         held = object()
         self._ends[held] = end
         try:
-            if self._closed:
+            if self.closed:
                 end()
             yield
         finally:
@@ -30,6 +30,6 @@ class Lifelines:
 
     def close(self) -> None:
         """End every stream now, and those that come."""
-        self._closed = True
+        self.closed = True
         for end in list(self._ends.values()):
             end()

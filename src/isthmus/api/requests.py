@@ -74,9 +74,12 @@ def forbidden(
     if name:
         title += f' "{name}"'
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    ask = "ask an admin of the tenant for a role that may" if namespace else "ask a platform admin"
+    if namespace and caller.grants and namespace not in caller.grants:
+        ask = f"your role is in {', '.join(sorted(caller.grants)[:3])}; {ask}"
     return Forbidden(
         f'{title} is forbidden: User "{caller.user}" cannot {verb} resource "{what}" in API group "{group}" {where}; '
-        "ask an admin of the tenant for a role that may"
+        f"{ask}"
     )
 
 

@@ -58,6 +58,7 @@ COMMANDS = {
     "agents": CommandPlace("platform.agents", "app"),
     "agent": CommandPlace("platform.agent", "app"),
     "tenants": CommandPlace("identity.tenants", "app"),
+    "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),

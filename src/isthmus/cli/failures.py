@@ -33,6 +33,7 @@ EXIT_CODES_HELP = (
 
 def guarded(call: Callable[[list[str]], int], words: list[str]) -> int:
     """Call, report what goes wrong, and answer the exit code."""
+    _open_streams()
     try:
         code = call(words)
         sys.stdout.flush()
@@ -47,6 +48,17 @@ def guarded(call: Callable[[list[str]], int], words: list[str]) -> int:
             raise
         return report(error)
     return code
+
+
+def _open_streams() -> None:
+    """Streams that the caller has closed lead nowhere; else the next file that is opened would be in their place."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != descriptor:
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115
 
 
 def report(error: Exception) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.client.places import Place, place_of
-from isthmus.errors import Invalid, IsthmusError, NotFound
+from isthmus.errors import Invalid, IsthmusError, NotFound, Unauthenticated, Unavailable
 
 from .asking import Yes, confirm_tenant
 from .columns import columns_of
@@ -134,9 +134,14 @@ def apply(
     """
     form = format_of(output)
     results: list[tuple[dict[str, Any], str]] = []
+    first: IsthmusError | None = None
     with client_for(url, token, namespace) as client:
         for obj in _read(filename):
-            result, reported = client.apply(obj, dry_run=dry_run, namespace=namespace)
+            try:
+                result, reported = client.apply(obj, dry_run=dry_run, namespace=namespace)
+            except IsthmusError as error:
+                first = _go_on(first, error)
+                continue
             reported += " (dry run)" if dry_run else ""
             results.append((result, reported))
             if form in (Format.TABLE, Format.WIDE):
@@ -146,6 +151,8 @@ def apply(
                 sys.stdout.flush()
     if form not in (Format.TABLE, Format.WIDE):
         show([result for result, _ in results], (), form, single=len(results) == 1)
+    if first is not None:
+        raise first
 
 
 def delete(
@@ -179,14 +186,22 @@ def delete(
                 confirm_tenant(name, yes)
             try:
                 client.delete(place.plural, name, propagation=cascade.capitalize(), namespace=home)
-            except NotFound as error:
-                first = first if ignore_not_found else first or error
             except IsthmusError as error:
-                first = first or error
+                if not (ignore_not_found and isinstance(error, NotFound)):
+                    first = _go_on(first, error)
             else:
                 sys.stdout.write(f"{place.kind.lower()}/{name} deleted\n")
     if first is not None:
         raise first
+
+
+def _go_on(before: IsthmusError | None, error: IsthmusError) -> IsthmusError:
+    """What fails for one object does not spare the others, as with kubectl; raises what would fail for all of them."""
+    if isinstance(error, Unavailable | Unauthenticated):
+        raise error
+    if before is not None:
+        say(before.message, "31")
+    return error
 
 
 def _targets(

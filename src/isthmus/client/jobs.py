@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from isthmus._kit.ids import suffix
 from isthmus.errors import Invalid
 
+from .flows import INDEX_LABEL
 from .requests import Object
 
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
@@ -91,28 +92,28 @@ def job_manifest(
     if (command is None) == (script is None):
         raise Invalid("give either a command, such as ['python', 'train.py'], or a script, not both")
     words = shlex.split(command) if isinstance(command, str) else list(command or ())
-    spec: Object = {"script": script, "args": list(options.get("args") or ())} if script else {"command": words}
+    spec: Object = {"script": script, "args": _texts("args", options.get("args"))} if script else {"command": words}
     spec["files"] = _files(files)
-    spec["outputs"] = list(options.get("outputs") or ())
-    spec["env"] = [{"name": name, "value": value} for name, value in (options.get("env") or {}).items()]
+    spec["outputs"] = _texts("outputs", options.get("outputs"))
+    spec["env"] = [{"name": name, "value": value} for name, value in _pairs("env", options.get("env"))]
     spec["image"] = options.get("image")
     spec["streams"] = "Separate" if options.get("separate") else None
     spec["resources"] = _resources(options)
     spec["array"] = _array(options.get("array"))
-    spec["dependencies"] = _dependencies(options.get("after") or (), options.get("outputs_of") or ())
+    spec["dependencies"] = _dependencies(*(_texts(key, options.get(key)) for key in ("after", "outputs_of")))
     spec["retries"] = {"limit": options["retries"]} if options.get("retries") else None
     spec["priority"] = options.get("priority")
     spec["deadline"] = options.get("deadline")
     spec["lateCostPerHour"] = options.get("late_cost_per_hour")
-    spec["profile"] = [expectation(text) for text in options.get("expect") or ()]
-    spec["placement"] = _set({"sites": list(options.get("sites") or ()), "expression": options.get("where")})
+    spec["profile"] = [expectation(text) for text in _texts("expect", options.get("expect"))]
+    spec["placement"] = _set({"sites": _texts("sites", options.get("sites")), "expression": options.get("where")})
     spec["ttlAfterFinished"] = options.get("ttl")
     spec = _set(spec)
     if options.get("restartable") or options.get("checkpoint"):
-        spec["restartable"] = _set({"checkpoint": list(options.get("checkpoint") or ())})
+        spec["restartable"] = _set({"checkpoint": _texts("checkpoint", options.get("checkpoint"))})
     name = options.get("name")
     meta: Object = {"name": name} if name else {"generateName": f"{name_for(words, script)}-"}
-    if labels := options.get("labels"):
+    if labels := _pairs("labels", options.get("labels")):
         meta["labels"] = dict(labels)
     return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
@@ -159,7 +160,7 @@ def _resources(options: JobOptions) -> Object:
             "cpus": None if cpus is None else str(cpus),
             "memory": options.get("memory"),
             "devices": devices_of(options.get("devices") or ()),
-            "anyOf": [any_device(text) for text in options.get("any_devices") or ()],
+            "anyOf": [any_device(text) for text in _texts("any_devices", options.get("any_devices"))],
             "nodes": options.get("nodes"),
             "tasks": options.get("tasks"),
             "timeLimit": options.get("time_limit"),
@@ -226,6 +227,22 @@ def _dependency(text: str) -> Object:
     return {"job": job, "condition": word}
 
 
+def _texts(option: str, given: object) -> list[str]:
+    """What an option that takes several was given: a text alone is one of them, and not its letters."""
+    if isinstance(given, str):
+        return [given]
+    if given is not None and (isinstance(given, bytes | Mapping) or not isinstance(given, Iterable)):
+        raise TypeError(f"{option} must be a list of texts, not {given!r:.80}")
+    return list(given or ())
+
+
+def _pairs(option: str, given: object) -> list[tuple[str, str]]:
+    """The names and values of an option that takes a map."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{option} must be a map, such as {{'NAME': 'value'}}, not {given!r:.80}")
+    return list((given or {}).items())
+
+
 def _set(values: Mapping[str, Any]) -> Object:
     """Without what was not said: the server's defaults are better than a copy of them here."""
     return {key: value for key, value in values.items() if value not in (None, [], {}, "")}
@@ -242,5 +259,7 @@ def copied(obj: Mapping[str, Any], name: str = "") -> Object:
         metadata["labels"] = labels
     left = {"intent"} if name else {"intent", "deadline"}
     spec = {key: value for key, value in obj["spec"].items() if key not in left and value not in ([], {}, None)}
+    if not name and (index := (old.get("labels") or {}).get(INDEX_LABEL)) is not None:
+        spec["array"] = {"indices": index}  # an element knows its index by the array that it is of
     kind = obj.get("kind") or "Job"
     return {"apiVersion": "isthmus.dev/v1", "kind": kind, "metadata": metadata, "spec": copy.deepcopy(spec)}

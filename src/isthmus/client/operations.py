@@ -180,6 +180,8 @@ class Operations(ABC, Generic[Handle]):
     @operation
     def submit(self, job: Mapping[str, Any], *, namespace: str | None = None) -> Flow[Handle]:
         """Create a Job from its manifest, exactly once even if replies are lost on the way."""
+        if not isinstance(job, Mapping):
+            raise TypeError(f"submit takes a manifest as a dict, not {job!r:.80}; run(…) takes a command")
         tenant = yield from self._tenant(namespace or _namespace_in(job))
         return self._handle((yield from flows.submit(tenant, job)))
 

@@ -84,5 +84,9 @@ def place_of(word: str) -> Place:
     for place in places():
         if lowered in (place.kind.lower(), place.plural, *place.short_names):
             return place
-    known = ", ".join(place.plural for place in places())
-    raise NotFound(f"there is no kind called {word!r}; the kinds are {known}")
+    from difflib import get_close_matches
+
+    known = [place.plural for place in places()]
+    near = get_close_matches(lowered, known, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise NotFound(f"there is no kind called {word!r}; {meant}the kinds are {', '.join(known)}")

@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from isthmus.errors import Misconfigured, Unavailable, Unreachable
@@ -23,6 +23,8 @@ from .wire import Connection, Response
 
 if TYPE_CHECKING:
     import ssl
+
+T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 10.0
 SLOW_SECONDS = 3.0
@@ -116,8 +118,15 @@ class Transport:
         connection.send(f"{head}\r\n".encode("latin-1"), body.chunks() if isinstance(body, Body) else body)
 
     def _connect(self) -> Connection:
+        def reach(seconds: float) -> socket.socket:
+            return socket.create_connection((self._host, self._port), timeout=seconds)
+
+        def greet(seconds: float) -> None:
+            sock.settimeout(seconds)
+            sock.do_handshake()  # type: ignore[attr-defined]
+
         try:
-            sock = socket.create_connection((self._host, self._port), timeout=_CONNECT_TIMEOUT)
+            sock = self._patiently(reach)
         except OSError as error:
             raise Unreachable(f"{self.url} cannot be reached: {_why(error)}") from None
         try:
@@ -127,12 +136,23 @@ class Transport:
                 if hasattr(socket, name):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             if self._secure:
-                sock = self._context().wrap_socket(sock, server_hostname=self._host)
+                sock = self._context().wrap_socket(sock, server_hostname=self._host, do_handshake_on_connect=False)
+                self._patiently(greet)
         except OSError as error:
             sock.close()
             plain = type(error).__name__ == "SSLError"
             raise Unreachable(f"{self.url} cannot be reached: {NO_TLS if plain else _why(error)}") from None
         return Connection(sock)
+
+    def _patiently(self, attempt: Callable[[float], T]) -> T:
+        """Attempt something that can be gone on with; notify whoever looks on when it takes long."""
+        if self._waiting is None:
+            return attempt(_CONNECT_TIMEOUT)
+        try:
+            return attempt(SLOW_SECONDS)
+        except TimeoutError:
+            self._waiting()
+            return attempt(_CONNECT_TIMEOUT - SLOW_SECONDS)
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -209,6 +229,8 @@ def _why(error: BaseException) -> str:
         return "no answer in time; is the server busy, or the network down?"
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there; is the server running, and the address right?"
+    if isinstance(error, ConnectionResetError):
+        return "it hung up at once; is the server running, and the address right?"
     if isinstance(error, socket.gaierror):
         return "there is no machine of that name; check the address"
     if type(error).__name__ == "SSLCertVerificationError":

@@ -25,11 +25,11 @@ Size = Literal["wide", "medium", "narrow"]
 SIZES: tuple[Size, ...] = ("wide", "medium", "narrow")
 """A chart is drawn once for each, because letters in it must not shrink with the window; the style shows one."""
 _BARS: Mapping[Size, tuple[int, int, int, int, int]] = {
-    "wide": (240, 700, 100, 28, 12),
-    "medium": (200, 430, 90, 28, 12),
+    "wide": (340, 940, 100, 28, 12),
+    "medium": (260, 630, 90, 28, 12),
     "narrow": (4, 260, 86, 46, 24),
 }
-"""Room for names, for bars and for their values; height of a row, and where the first is."""
+"""Most room for names; room for names and bars together, and for values; height of a row, and where the first is."""
 _LABEL = 40
 _LETTER = 6.8
 """Width of a letter in a chart."""
@@ -42,6 +42,8 @@ class Bar:
     """One cell: its bar from the left, its spread, and where its row is."""
 
     name: str
+    label: str
+    """What stands at the bar: the name without what all cells share, cut to the room that there is."""
     value: float
     y: float
     length: float
@@ -114,10 +116,26 @@ _SCATTERS: Mapping[Size, Scatter] = {
 
 def cell_name(cell: Cell) -> str:
     """What distinguishes a cell: where it ran, and its parameters."""
-    parts = [str(cell[key]) for key in ("device", "site", "image") if cell.get(key)]
-    values = (cell.get("parameters") or {}).items()
-    parts += [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values]
-    return ", ".join(parts) or f"cell {cell.get('index', 0)}"
+    return ", ".join(_parts(cell).values()) or f"cell {cell.get('index', 0)}"
+
+
+def _parts(cell: Cell) -> dict[str, str]:
+    """Those of the name: where it ran, and its parameters."""
+    parts = {key: str(cell[key]) for key in ("device", "site", "image") if cell.get(key)}
+    for name, value in (cell.get("parameters") or {}).items():
+        parts[f"={name}"] = f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+    return parts
+
+
+def _labels(cells: Sequence[Cell], most: int) -> list[str]:
+    """The names of cells beside each other: without what they share, which distinguishes none; none is longer."""
+    parts = [_parts(cell) for cell in cells]
+    shared = set(parts[0].items()).intersection(*(part.items() for part in parts)) if len(parts) > 1 else set()
+    names = [
+        ", ".join(text for part in named.items() if part not in shared for text in part[1:]) or cell_name(cell)
+        for named, cell in zip(parts, cells, strict=True)
+    ]
+    return [name if len(name) <= most else f"{name[: most - 1]}…" for name in names]
 
 
 def measures_of(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
@@ -136,14 +154,19 @@ def spread_of(cell: Cell, measure: str) -> Mapping[str, float] | None:
 
 def bars_of(cells: Sequence[Cell], measure: str, size: Size = "wide") -> Bars:
     """The bars of a measure, in the order of the cells."""
-    left, width, right, row_height, top = _BARS[size]
+    room, width, right, row_height, top = _BARS[size]
     there = [(cell, spread) for cell in cells if (spread := spread_of(cell, measure))]
     shown = there[:MOST_BARS]
+    above = size == "narrow"
+    labels = _labels([cell for cell, _ in shown], int((width + right if above else room - 14) / _LETTER))
+    left = room if above else min(room, 14 + math.ceil(_LETTER * max(map(len, labels), default=0)))
+    width -= left
     most = max((max(spread["median"], spread.get("high", 0)) for _, spread in shown), default=0) or 1
     ticks = _apart([Tick(left + width * value / most, value) for value in _steps(most) if value <= most])
     bars = [
         Bar(
             cell_name(cell),
+            labels[row],
             spread["median"],
             top + row_height * row,
             width * max(0, spread["median"]) / most,
@@ -153,7 +176,7 @@ def bars_of(cells: Sequence[Cell], measure: str, size: Size = "wide") -> Bars:
         for row, (cell, spread) in enumerate(shown)
     ]
     height = top + row_height * len(bars) + 26
-    return Bars(bars, ticks, left, height, left + width + right, len(there) - len(shown), size == "narrow")
+    return Bars(bars, ticks, left, height, left + width + right, len(there) - len(shown), above)
 
 
 def scatter_of(cells: Sequence[Cell], front: Sequence[int], size: Size = "wide") -> Scatter | None:
@@ -176,6 +199,7 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int], size: Size = "wide")
     def up(energy: float) -> float:
         return bottom - (bottom - top) * (energy - least_energy) / (most_energy - least_energy)
 
+    labels = _labels([cell for cell, _, _ in there], _LABEL)
     points = [
         ChartPoint(cell_name(cell), time, energy, across(time), up(energy), cell.get("index") in front)
         for cell, time, energy in there
@@ -184,7 +208,7 @@ def scatter_of(cells: Sequence[Cell], front: Sequence[int], size: Size = "wide")
     line = " ".join(f"{point.x:.1f},{point.y:.1f}" for point in best)
     x_ticks = _apart([Tick(across(value), value) for value in _between(least_time, most_time)])
     y_ticks = [Tick(up(value), value) for value in _between(least_energy, most_energy)]
-    return replace(frame, points=_labelled(points, frame), front=line, x_ticks=x_ticks, y_ticks=y_ticks)
+    return replace(frame, points=_labelled(points, labels, frame), front=line, x_ticks=x_ticks, y_ticks=y_ticks)
 
 
 def _apart(ticks: list[Tick]) -> list[Tick]:
@@ -198,13 +222,12 @@ def _apart(ticks: list[Tick]) -> list[Tick]:
 Box = tuple[float, float, float, float]
 
 
-def _labelled(points: Sequence[ChartPoint], frame: Scatter) -> list[ChartPoint]:
+def _labelled(points: Sequence[ChartPoint], labels: Sequence[str], frame: Scatter) -> list[ChartPoint]:
     """The points, with names where they cover neither points nor other names; the front is served first."""
     taken: list[Box] = [(p.x - 7, p.y - 7, p.x + 7, p.y + 7) for p in points]
     named: dict[int, ChartPoint] = {}
     for number in sorted(range(len(points)), key=lambda n: not points[n].front):
-        point = points[number]
-        label = point.name if len(point.name) <= _LABEL else f"{point.name[: _LABEL - 1]}…"
+        point, label = points[number], labels[number]
         for x, y, anchor, box in _places(point, len(label) * _LETTER):
             inside = box[0] >= frame.left and box[2] <= frame.right and box[1] >= 0 and box[3] <= frame.bottom
             if inside and not any(_overlap(box, other) for other in taken):

@@ -300,7 +300,7 @@ def row_of(record: Record) -> JobRow:
             "devices": {d["class"]: d.get("count", 1) for d in resources.get("devices") or ()},
         },
         array=(status.get("array") or {}) if spec.get("array") else None,
-        owner=status.get("member") or "",
+        owner=status.get("submittedBy") or status.get("member") or "",
     )
 
 
@@ -326,7 +326,7 @@ def experiment_row(record: Record) -> ExperimentRow:
         intent=spec.get("intent") or "Run",
         reason=status.get("reason") or "",
         what=what_runs(spec.get("template") or {})[:120],
-        owner=status.get("member") or "",
+        owner=status.get("submittedBy") or status.get("member") or "",
         labels=obj["metadata"].get("labels") or {},
     )
 

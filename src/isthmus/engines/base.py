@@ -150,6 +150,8 @@ class Run:
     array: ArrayPart | None = None
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
+    placed_at: datetime | None = None
+    """When it was decided to submit it; None where that is not known."""
 
     def section(self, kind: type[OptionsT]) -> OptionsT:
         """The section of this kind, or an empty one."""
@@ -407,6 +409,24 @@ class ReadingEngine(LogReader, Protocol):
         It changes nothing at the site, whoever works there: no folder, record or object is written, no run is settled
         and nothing is started. Closing it closes everything that was opened. Raises SiteUnavailable.
         """
+        ...
+
+
+class RunDisk(NamedTuple):
+    """What a run takes of the disk of the machine on which the control plane runs."""
+
+    logs: int
+    """Bytes of what it printed, and of the journal of what it used."""
+    folders: int
+    """Bytes of its working folder, as last measured; 0 once it is freed."""
+
+
+@runtime_checkable
+class MeasuringEngine(Protocol):
+    """An engine that keeps something of its runs on the disk of the control plane's machine."""
+
+    async def measure(self) -> Mapping[str, RunDisk]:
+        """What each run that is kept takes there now; raises SiteUnavailable."""
         ...
 
 

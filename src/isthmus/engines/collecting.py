@@ -54,7 +54,7 @@ def find_matches(work: Path, patterns: Sequence[str], owner: int) -> list[Match]
         found = [
             _classify(path, info, target, owner)
             for path, info, target in _walk(top, "", 0)
-            if any(pattern.matches(path) for pattern in compiled)
+            if any(pattern.matches(path) or (info is None and pattern.leads_below(path)) for pattern in compiled)
         ]
     finally:
         os.close(top)
@@ -62,7 +62,7 @@ def find_matches(work: Path, patterns: Sequence[str], owner: int) -> list[Match]
 
 
 def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result | None, str | None]]:
-    """Every entry below; the stat result is None for a folder that is too deep."""
+    """Every entry below; the stat result is None for a folder whose inside is not seen: it is too deep, or closed."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries]
     for name in names:

@@ -6,6 +6,9 @@ shared out by cpu time: a run that did a third of the work of all processors is 
 
 **Estimates** stand in where there is no meter. Of a class of device with a power model, each unit given to the run
 counts as busy for as long as the run held it; processors count as busy for the cpu time that was used.
+
+**Memory** is what the run itself held. The kernel's own peak of a control group counts files that it keeps at hand
+(the page cache) as well, which cost the run nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +28,15 @@ class Power:
 
     idle_watts: float
     busy_watts: float
+
+
+def memory_in_use(peak: int | None, cache: int | None = None, seen: int | None = None) -> int | None:
+    """The most bytes that a run held at once, as far as it is known.
+
+    Of the kernel's `peak`, the `cache` that is still there when the processes are gone is taken off; what was `seen` in
+    use while it ran stands, and is all there is where the kernel tells no peak.
+    """
+    return seen if peak is None else min(peak, max(seen or 0, peak - (cache or 0)))
 
 
 class RaplMeter:

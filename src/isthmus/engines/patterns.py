@@ -36,6 +36,10 @@ class OutputPattern:
         places = self._places(folder)
         return self._done(places) or self._done(self._glob.step(places, name))
 
+    def leads_below(self, folder: str) -> bool:
+        """Whether something in a folder could be meant."""
+        return bool(self._places(folder))
+
     def _places(self, folder: str) -> frozenset[int]:
         """Where in the pattern a folder leads; if it matches as a whole, that is kept for everything below."""
         if (known := self._folders.get(folder)) is not None:

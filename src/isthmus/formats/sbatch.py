@@ -314,6 +314,8 @@ def _devices(batch: Batch, found: Mapping[str, str], devices: Mapping[str, str])
     for name in _DEVICES:
         for part in found[name].split(",") if name in found else ():
             match = _GRES.fullmatch(part if name == "gres" else f"gpu:{part}")
+            if part == "none" or (match and match[2] and not int(match[2])):
+                continue  # none is what a job has that asks for none
             kinds = _classes(match[1], devices) if match else []
             if match is None or len(kinds) != 1:
                 why = f"several DeviceClasses have it ({', '.join(kinds)}): say which" if kinds else _unknown(devices)
@@ -350,7 +352,10 @@ def _tasks(batch: Batch, found: Mapping[str, str]) -> None:
         batch.resources["nodes"] = nodes
     if most > nodes:
         batch.slurm["nodes"] = f"{nodes}-{most}"
-    if (per_node := _count(found, "ntasks-per-node")) and most > 1:
+    per_node = _count(found, "ntasks-per-node")
+    if per_node:
+        batch.env["SLURM_NTASKS_PER_NODE"] = str(per_node)
+    if per_node and most > 1:
         batch.slurm["tasksPerNode"] = per_node
         if most > nodes and "ntasks" not in found:
             batch.unheeded.append(f"--nodes={found['nodes']}: there are {tasks} tasks, as on the fewest nodes")

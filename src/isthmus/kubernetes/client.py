@@ -55,7 +55,7 @@ class KubernetesClient:
         self.access, self.meanings = access, meanings
         self._seconds = seconds
         self._slots = asyncio.Semaphore(at_once)
-        self._http = httpx.AsyncClient(
+        self.http = httpx.AsyncClient(
             base_url=access.url,
             verify=access.context,
             auth=access.auth,
@@ -81,7 +81,7 @@ class KubernetesClient:
 
     async def close(self) -> None:
         """Let go of all connections."""
-        await self._http.aclose()
+        await self.http.aclose()
 
     # Questions
 
@@ -187,19 +187,19 @@ class KubernetesClient:
         stream: httpx.Timeout | None = None,
     ) -> httpx.Response:
         """One request with its answer, asked again for as long as the server says that it has no time."""
-        if self._http.is_closed:
+        if self.http.is_closed:
             raise self.meanings.unavailable("the connection to the API server is closed; nothing was changed")
         deadline = time.monotonic() + self._seconds
         headers = {"Content-Type": content} if content else {}
         timeout = stream or httpx.Timeout(self._seconds)
         while True:
-            request = self._http.build_request(
+            request = self.http.build_request(
                 method, path, params=params, content=data, headers=headers, timeout=timeout,
                 extensions={"trace": Handshake()},
             )  # fmt: skip
             async with self._slots:
                 self.count("WATCH" if params and "watch" in params else method, path)
-                answer = await self._http.send(request, stream=stream is not None)
+                answer = await self.http.send(request, stream=stream is not None)
             pause = _pause(answer, method)
             if pause is None or time.monotonic() + pause > deadline:
                 return answer

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from isthmus.runtime.declaring import PlanePart
 
-from . import deviceclasses, recording, refusing, sweeping, tenants
+from . import deviceclasses, recording, refusing, storage_measuring, sweeping, tenants
 from .experiments import reconciler as experiments
 from .jobs import reconciler as jobs
 from .placement import placing, profiling
@@ -23,6 +23,7 @@ PARTS: tuple[Callable[[Shared], PlanePart], ...] = (
     refusing.declare,
     profiling.declare,
     sweeping.declare,
+    storage_measuring.declare,
     placing.declare,
     tenants.declare,
     sites.declare,

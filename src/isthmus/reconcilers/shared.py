@@ -23,6 +23,7 @@ from .placement.profiling import ProfileKeeper
 from .recording import Recorder
 from .refusing import Refuser
 from .sites.registry import EngineRegistry
+from .storage_measuring import meter_of
 
 if TYPE_CHECKING:
     from .sites.exposing import MakeExposure
@@ -56,6 +57,7 @@ class Shared:
         """Set when there may be something to place."""
         self.index = JobIndex(self.look("jobs"), self.wake.set)
         self.recorder = Recorder(store, self.informer(TENANT))
+        self.storage = meter_of(self)
         self.profiles = ProfileKeeper(store, self.informer(PROFILE), self.informer(TENANT), leadership)
 
     def informer(self, kind: Kind) -> Informer:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError, NotFound
 from isthmus.resources.kinds import KINDS, TENANT, Kind
 from isthmus.resources.paths import values_at
+from isthmus.resources.tenants import Tenant, full_storage
 from isthmus.runtime.declaring import Background
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 
 EVERY = 3600.0
 UNUSED_FOR = 86_400.0
+FULL_EVERY, FULL_UNUSED_FOR = 60.0, 900.0
+"""The same for tenants whose storage quota is used: what they delete must make room soon, and what they send is
+refused anyway."""
 _PAGE = 500
 
 Digests = dict[str, set[str]]
@@ -40,25 +45,37 @@ class Sweeper:
         self._store, self._blobs, self._leadership = store, blobs, leadership
 
     async def run(self) -> None:
-        """Sweep every hour until cancelled."""
+        """Sweep every hour until cancelled, and those without room in between."""
         while True:
-            await asyncio.sleep(EVERY)
+            for _ in range(round(EVERY / FULL_EVERY)):
+                await asyncio.sleep(FULL_EVERY)
+                if full := await self._without_room():
+                    await self.sweep(FULL_UNUSED_FOR, full)
             await self.sweep()
 
-    async def sweep(self, unused_for: float = UNUSED_FOR) -> int:
-        """Go through all tenants once; how many contents were removed."""
+    async def _without_room(self) -> list[str]:
+        try:
+            records = (await self._store.list(Query(TENANT))).records
+        except IsthmusError as error:
+            log.warning("tenants not read", extra={"error": str(error)})
+            return []
+        return list(full_storage(Tenant.model_validate(record.obj) for record in records))
+
+    async def sweep(self, unused_for: float = UNUSED_FOR, only: Sequence[str] | None = None) -> int:
+        """Go through all tenants once, or through some; how many contents were removed."""
         trees: Digests = defaultdict(set)
         blobs: Digests = defaultdict(set)
         try:
             for kind in KINDS.values():
                 if kind.trees or kind.blobs:
-                    await self._note(kind, trees, blobs)
+                    for namespace in [None] if only is None else only:
+                        await self._note(kind, namespace, trees, blobs)
             tenants = [record.key.name for record in (await self._store.list(Query(TENANT))).records]
         except IsthmusError as error:
             log.warning("files not swept", extra={"error": str(error)})
             return 0
         removed = 0
-        for tenant in tenants:
+        for tenant in tenants if only is None else [name for name in tenants if name in only]:
             try:
                 self._leadership.check()
                 kept = blobs[tenant] | await self._kept(tenant, trees[tenant])
@@ -67,11 +84,11 @@ class Sweeper:
                 log.warning("files not swept", extra={"tenant": tenant, "error": str(error)})
         return removed
 
-    async def _note(self, kind: Kind, trees: Digests, blobs: Digests) -> None:
+    async def _note(self, kind: Kind, namespace: str | None, trees: Digests, blobs: Digests) -> None:
         """Note what the objects of a kind hold, a page at a time."""
         cursor: str | None = None
         while True:
-            page = await self._store.list(Query(kind), limit=_PAGE, continue_=cursor)
+            page = await self._store.list(Query(kind, namespace), limit=_PAGE, continue_=cursor)
             for record in page.records:
                 for found, paths in ((trees, kind.trees), (blobs, kind.blobs)):
                     found[record.key.namespace].update(d for path in paths for d in values_at(record.obj, path))

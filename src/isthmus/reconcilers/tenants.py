@@ -19,6 +19,7 @@ from isthmus.storage.base import Blobs
 from isthmus.store.base import Key, Query, Record, Spaces, Store
 
 from .jobs.job_index import JobIndex
+from .storage_measuring import StorageMeter
 from .writing import Writer
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class TenantReconciler:
         index: JobIndex,
         blobs: Blobs,
         leadership: Leadership,
+        storage: StorageMeter,
         spaces: Spaces | None = None,
     ) -> None:
+        self._storage = storage
         self._store, self._tenants, self._index, self._blobs = store, tenants, index, blobs
         self._leadership, self._spaces = leadership, spaces
         self._writer = Writer(store, leadership, tenants)
@@ -63,6 +66,7 @@ class TenantReconciler:
             update={
                 "phase": phase,
                 "active_jobs": self._index.ledger.active(tenant.name),
+                "storage": self._storage.of(tenant.name) or tenant.status.storage,
                 "uid_number": tenant.status.uid_number or await self._next_uid(),
                 "observed_generation": tenant.metadata.generation,
                 "conditions": await self._space(tenant),
@@ -149,6 +153,7 @@ def declare(shared: Shared) -> Reconciler:
         index=shared.index,
         blobs=shared.blobs,
         leadership=shared.leadership,
+        storage=shared.storage,
         spaces=shared.spaces,
     )
     return Reconciler(

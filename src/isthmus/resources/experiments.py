@@ -327,6 +327,9 @@ class ExperimentStatus(Model):
     member: str | None = Field(
         default=None, description="the member of the tenant who created it, where a personal token says"
     )
+    submitted_by: str | None = Field(
+        default=None, description="the user of the token that created it, for lists; accounts follow member alone"
+    )
     started_at: Time | None = None
     finished_at: Time | None = None
     runs: RunCounts = Field(default_factory=RunCounts)

@@ -450,6 +450,9 @@ class JobStatus(Model):
     member: str | None = Field(
         default=None, description="the member of the tenant who created it, where a personal token says"
     )
+    submitted_by: str | None = Field(
+        default=None, description="the user of the token that created it, for lists; accounts follow member alone"
+    )
     site: str | None = None
     site_message: str | None = Field(default=None, description="why this site and no other, where there was a choice")
     engine_id: str | None = Field(default=None, description="what the engine itself calls it")

@@ -81,7 +81,7 @@ class ObjectMeta(Model):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
     name: Name = ""
-    generate_name: str | None = None
+    generate_name: str | None = Field(default=None, max_length=253)
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None

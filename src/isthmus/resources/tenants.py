@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from isthmus._kit.quantities import parse_bytes, parse_cpus
+from isthmus._kit.quantities import format_bytes, parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
 from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
@@ -25,6 +25,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _RESERVED = re.compile(r"isthmus-system|isthmus-.*|kube-.*")
 
 
+STORAGE_USED = "of storage is used"
 _SHARES = 16
 _LEAST_MEMORY = 256 * 2**20
 
@@ -56,8 +57,9 @@ class Quota(Model):
     )
     storage: Memory | None = Field(
         default=None,
-        description="of files sent and outputs kept, together; as they lie on the server's disk. At local sites the "
-        "working folder of each running job is held to it too",
+        description="of files sent, outputs and logs kept, and working folders at local sites, together; as they lie "
+        "on the server's disk. When it is used no files are taken and no jobs start. The working folder and the "
+        "outputs of each job are held to it too",
     )
 
     @property
@@ -121,12 +123,26 @@ class TenantSpec(Model):
     budget: float | None = Field(default=None, ge=0, description="kept for the accounting to come")
 
 
+class StorageUse(Model):
+    """What a tenant takes of the server's disk, as it was last measured."""
+
+    files_bytes: int = Field(default=0, ge=0, description="files sent and outputs kept")
+    logs_bytes: int = Field(default=0, ge=0, description="logs of its jobs, but for those that lie at Slurm sites")
+    folders_bytes: int = Field(default=0, ge=0, description="working folders of jobs at local sites, while they run")
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.files_bytes + self.logs_bytes + self.folders_bytes
+
+
 class TenantStatus(Model):
     """What was seen."""
 
     phase: TenantPhase = TenantPhase.ACTIVE
     uid_number: int | None = Field(default=None, description="the uid its jobs get where it has no account")
     active_jobs: int = 0
+    storage: StorageUse | None = None
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None
 
@@ -137,6 +153,29 @@ class Tenant(Resource):
     kind: Literal["Tenant"] = "Tenant"
     spec: TenantSpec = Field(default_factory=TenantSpec)
     status: TenantStatus = Field(default_factory=TenantStatus)
+
+    @property
+    def storage_full(self) -> str | None:
+        """Which quota of storage is used, and by what; None if there is room."""
+        limit, used = self.spec.quota.storage_bytes, self.status.storage
+        if limit is None or used is None or used.total_bytes < limit:
+            return None
+        return f"{self.spec.quota.storage} {STORAGE_USED} ({used_by(used)})"
+
+
+def full_storage(tenants: Iterable[Tenant]) -> dict[str, str]:
+    """Of tenants whose storage is used, what takes it."""
+    return {tenant.name: used for tenant in tenants if (used := tenant.storage_full)}
+
+
+def used_by(used: StorageUse) -> str:
+    """What takes the room, in words; what takes none is left out."""
+    parts = (
+        (used.files_bytes, "files and outputs"),
+        (used.logs_bytes, "logs"),
+        (used.folders_bytes, "folders of running jobs"),
+    )
+    return ", ".join(f"{what} {format_bytes(size)}" for size, what in parts if size) or "nothing"
 
 
 def _check_name(tenant: Mapping[str, Any]) -> None:

@@ -21,34 +21,32 @@ class WorkQueue(Generic[K]):
         self._base, self._ceiling = base, ceiling
         self._ready: deque[K] = deque()
         self._first: deque[K] = deque()
-        self._queued: set[K] = set()
+        self._queued: dict[K, bool] = {}
+        """Keys that wait, and whether among the first. What a deque has beyond that was moved, and is passed over."""
         self._active: set[K] = set()
-        self._again: set[K] = set()
+        self._again: dict[K, bool] = {}
+        """Keys to be handled again, and whether among the first."""
         self._failures: dict[K, int] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def add(self, key: K) -> None:
         """Handle the key soon."""
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
-        if key in self._active:
-            self._again.add(key)
-        elif key not in self._queued:
-            self._queued.add(key)
-            self._ready.append(key)
-            self._wake()
+        self._add(key, first=False)
 
     def add_first(self, key: K) -> None:
         """Handle the key before those that wait: what has happened is reported before something new is begun."""
-        if key in self._active or key in self._queued:
-            self.add(key)
-            return
+        self._add(key, first=True)
+
+    def _add(self, key: K, *, first: bool) -> None:
         if timer := self._timers.pop(key, None):
             timer.cancel()
-        self._queued.add(key)
-        self._first.append(key)
-        self._wake()
+        if key in self._active:
+            self._again[key] = first or self._again.get(key, False)
+        elif first > self._queued.get(key, -1):
+            self._queued[key] = first
+            (self._first if first else self._ready).append(key)
+            self._wake()
 
     def add_after(self, key: K, delay: float) -> None:
         """Handle the key after a delay; an earlier appointment of the same key wins."""
@@ -77,7 +75,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key; it must be given back with `done`."""
-        while not (self._first or self._ready):
+        while not self._queued:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:
@@ -86,20 +84,26 @@ class WorkQueue(Generic[K]):
                 if waiter.done() and not waiter.cancelled():
                     self._wake()  # the wake-up was meant for somebody; pass it on
                 raise
-        key = (self._first or self._ready).popleft()
-        self._queued.discard(key)
+        key = self._next()
+        del self._queued[key]
         self._active.add(key)
         return key
+
+    def _next(self) -> K:
+        while True:
+            first = bool(self._first)
+            key = (self._first if first else self._ready).popleft()
+            if self._queued.get(key) is first:
+                return key
 
     def done(self, key: K) -> None:
         """The key is no longer being handled."""
         self._active.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+        if (first := self._again.pop(key, None)) is not None:
+            self._add(key, first=first)
 
     def __len__(self) -> int:
-        return len(self._first) + len(self._ready)
+        return len(self._queued)
 
     def close(self) -> None:
         """Drop all appointments."""

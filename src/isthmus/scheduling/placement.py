@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
 from isthmus._kit.reasons import Closeness, Hindrance, no_site
 from isthmus.resources.expressions import explain, matches
-from isthmus.resources.tenants import Quota, TenantSpec
+from isthmus.resources.tenants import STORAGE_USED, Quota, TenantSpec
 
 from .demands import Demand, Room, Tariff, parsed
 from .ledger import Ledger
@@ -264,8 +264,11 @@ def to_hold(wanted: Room, free: Room) -> Room:
 class Budgets:
     """What each tenant may still take."""
 
-    def __init__(self, ledger: Ledger, tenants: Mapping[str, TenantSpec]) -> None:
-        self._ledger, self._tenants = ledger, tenants
+    def __init__(
+        self, ledger: Ledger, tenants: Mapping[str, TenantSpec], full: Mapping[str, str] | None = None
+    ) -> None:
+        """`full` says of tenants whose storage is used what takes it."""
+        self._ledger, self._tenants, self._full = ledger, tenants, full or {}
         self._extra: dict[str, tuple[Room, int]] = {}
 
     def take(self, demand: Demand) -> None:
@@ -282,6 +285,8 @@ class Budgets:
         spec = self._tenants.get(demand.tenant)
         if spec is None:
             return None
+        if full := self._full.get(demand.tenant):
+            return full
         quota = spec.quota
         if quota.jobs is None and quota.cpus is None and quota.memory is None and not quota.devices:
             return None
@@ -325,6 +330,12 @@ def why_waiting(
     if not suitable:
         found = [hindered for site in sites if (hindered := hindrance(demand, site, tenant))]
         return Verdict("NoSiteFits", str(no_site(found)))
+    if over and STORAGE_USED in over:
+        return Verdict(
+            "QuotaExceeded",
+            f"the tenant's quota of {over}; delete jobs whose files, outputs and logs are no longer needed with "
+            "isthmus delete job NAME, or ask for more",
+        )
     if over and tenant and _quota_broken(tenant.quota, counted(demand.room, tenant.quota), 1):
         return Verdict(
             "QuotaTooSmall", f"asks for more than the tenant's whole quota of {over}; ask for less, or for more"

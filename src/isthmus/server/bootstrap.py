@@ -17,9 +17,10 @@ from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
 from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
 from isthmus.resources.meta import ObjectMeta
-from isthmus.resources.tenants import SYSTEM_NAMESPACE, Quota
+from isthmus.resources.tenants import SYSTEM_NAMESPACE, Quota, StorageUse
 from isthmus.resources.tokens import hash_secret, new_secret, split_secret
 from isthmus.resources.validation import validate
+from isthmus.storage.quotas import Allowance
 from isthmus.store.base import Key, Store
 
 log = logging.getLogger(__name__)
@@ -90,13 +91,17 @@ async def files_folder(store: Store, settings: ServerSettings) -> Path:
     )
 
 
-async def storage_limit(store: Store, namespace: str) -> int | None:
-    """Bytes of files and outputs that a tenant may keep, by its quota."""
+async def storage_allowance(store: Store, namespace: str) -> Allowance | None:
+    """What a tenant may keep, by its quota, and what of that its logs and working folders take."""
     try:
         record = await store.get(Key(TENANT.name, "", namespace))
     except NotFound:
         return None
-    return Quota.model_validate(record.obj["spec"].get("quota") or {}).storage_bytes
+    limit = Quota.model_validate(record.obj["spec"].get("quota") or {}).storage_bytes
+    if limit is None:
+        return None
+    used = StorageUse.model_validate((record.obj.get("status") or {}).get("storage") or {})
+    return Allowance(limit, used.logs_bytes + used.folders_bytes)
 
 
 def console_key(folder: Path) -> str:

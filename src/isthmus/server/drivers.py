@@ -37,6 +37,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
     return LocalEngine(
         LocalSettings(
             root=Path(spec.root) if spec.root else settings.sites / site.name,
+            owner=site.uid,
             cpus=spec.cpus,
             memory_bytes=parse_bytes(spec.memory) if spec.memory else None,
             isolation=spec.isolation,
@@ -138,10 +139,15 @@ class Drivers:
     """Makes engines."""
 
     def __init__(
-        self, settings: ServerSettings, drivers: Mapping[str, MakeDriver] = DRIVERS, agents: AgentHub | None = None
+        self,
+        settings: ServerSettings,
+        drivers: Mapping[str, MakeDriver] = DRIVERS,
+        *,
+        note_root: Callable[[Path], None] | None = None,
+        agents: AgentHub | None = None,
     ) -> None:
         """Without the hub to which agents connect, there are no sites of theirs."""
-        self._settings = settings
+        self._settings, self._note_root = settings, note_root
         self._drivers: dict[str, MakeDriver] = dict(drivers)
         if agents is not None:
             self._drivers["agent"] = partial(agent, agents)
@@ -152,7 +158,10 @@ class Drivers:
         if make is None:
             known = ", ".join(sorted(self._drivers))
             raise Misconfigured(f"site {site.name} wants the driver {site.spec.driver!r}; there are: {known}")
-        return make(site, self._settings)
+        engine = make(site, self._settings)
+        if self._note_root and isinstance(engine, LocalEngine):
+            self._note_root(engine.root)
+        return engine
 
     def expose(self, site: Site, where: ExposedIn, allowed: Callable[[], None]) -> NodeExposure:
         """What shows a site's nodes in a Kubernetes cluster."""

@@ -53,13 +53,14 @@ from isthmus.store.opening import open_lease_store, open_store, several_may_open
 from isthmus.telemetry.updating import Telemetry
 
 from . import certificates
-from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects, storage_limit
+from .bootstrap import DEFAULT_TENANT, admin_token, console_key, files_folder, first_objects, storage_allowance
 from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
+from .port_holding import HeldPort, held
 from .watchdog import Watchdog
 
 MANY_FILES = 65_536
@@ -101,30 +102,28 @@ async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> 
     """Serve until cancelled or asked to stop by a signal."""
     with _taken(settings.data):
         os.umask(0o077)  # what we make from here on is ours alone; what jobs need is opened to them
-        listener = _bind(settings)
+        port = _port(settings)
         try:
             async with _store(settings) as store:
-                await _serve(settings, store, listener, ready)
+                await _serve(settings, store, port, ready)
         finally:
-            listener.close()
+            await port.close()
 
 
-async def _serve(
-    settings: ServerSettings, store: Store, listener: socket.socket, ready: Callable[[Instance], None]
-) -> None:
+async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: Callable[[Instance], None]) -> None:
     await check_complete(store)
     await first_objects(store, settings)
     token = await admin_token(store, settings)
     identity = _identity(settings)
-    url, secure_url = _urls(settings, listener)
+    url, secure_url = _urls(settings, port.listener)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
     shared = await files_folder(store, settings)
-    blobs = DirectoryBlobs(shared, partial(storage_limit, store))
+    blobs = DirectoryBlobs(shared, partial(storage_allowance, store))
     await blobs.open()
     agents = AgentHub(lambda site: keys.identify(site), version=__version__)
     keys = AgentKeys(store, changed=agents.changed, removed=agents.forget)
     await keys.start()
-    engines, drivers = EngineRegistry(), Drivers(settings, agents=agents)
+    engines, drivers = EngineRegistry(), Drivers(settings, agents=agents, note_root=port.note_root)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
@@ -198,7 +197,7 @@ async def _serve(
     control = Supervised("control plane", work, failed=count_task_failure, longest_pause=LONGEST_PAUSE)
     control.start()
     try:
-        await _listen(server, listener, lambda: _announce(settings, instance, ready))
+        await _listen(server, port.listener, lambda: _announce(settings, instance, ready))
     finally:
         watchdog.close()
         await control.stop()
@@ -307,6 +306,16 @@ class _taken:  # noqa: N801 - used as a verb: with _taken(folder)
     def __exit__(self, *_: object) -> None:
         if self._lock:
             self._lock.close()
+
+
+def _port(settings: ServerSettings) -> HeldPort:
+    """Where we listen, held from now on where the next start is to find it: any free port is another one then."""
+    port = held(settings.data, settings.sites, settings.host, settings.port)
+    if port is None:
+        port = HeldPort(settings.data, _bind(settings), [str(settings.sites)], None)
+    if settings.port:
+        port.hold()
+    return port
 
 
 def _bind(settings: ServerSettings) -> socket.socket:

@@ -26,7 +26,7 @@ from isthmus.resources.plans import PlanOption, PlanStatus
 from isthmus.resources.selectors import Requirement, Selector
 from isthmus.resources.sites import Site
 from isthmus.resources.states import TERMINAL
-from isthmus.resources.tenants import Tenant
+from isthmus.resources.tenants import Tenant, full_storage
 from isthmus.scheduling.demands import demand_of
 from isthmus.scheduling.ledger import Waiting
 from isthmus.scheduling.planning.workloads import Key as Devices
@@ -88,8 +88,9 @@ def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: d
 def _ground(there: Mapping[Kind, Sequence[Record]]) -> Ground:
     classes = {r.key.name: DeviceClass.model_validate(r.obj) for r in there[DEVICE_CLASS]}
     sites = sorted((Site.model_validate(r.obj) for r in there[SITE]), key=lambda site: site.name)
-    tenants = {r.key.name: Tenant.model_validate(r.obj).spec for r in there[TENANT]}
-    return Ground([site_view(site, capabilities(site), classes) for site in sites], tenants)
+    tenants = [Tenant.model_validate(r.obj) for r in there[TENANT]]
+    views = [site_view(site, capabilities(site), classes) for site in sites]
+    return Ground(views, {tenant.name: tenant.spec for tenant in tenants}, full_storage(tenants))
 
 
 def _as_it_runs(job: Job, other: PlanStatus) -> PlanStatus:

@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from isthmus.errors import Invalid, NotFound, StoreUnavailable, TooLarge
 from isthmus.resources.trees import Tree, digest_of
 
-from .quotas import LimitOf, StorageQuotas, unlimited
+from .quotas import AllowanceOf, StorageQuotas, disk_bytes, unlimited
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,10 +50,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class DirectoryBlobs:
     """Contents by digest, in a folder of this machine that only its owner reads."""
 
-    def __init__(self, root: Path, limit_of: LimitOf = unlimited) -> None:
+    def __init__(self, root: Path, allowance_of: AllowanceOf = unlimited) -> None:
         self._root = root
         self._incoming = root / _INCOMING
-        self._quotas = StorageQuotas(limit_of)
+        self._quotas = StorageQuotas(allowance_of)
 
     async def open(self) -> None:
         """Make the folder, and remove what writers that died left behind."""
@@ -99,12 +99,14 @@ class DirectoryBlobs:
             if incoming is not None:
                 incoming.discard()
 
-    async def put_file(self, namespace: str, source: Path | int) -> tuple[str, int]:
-        """Keep a copy of a file; its digest and size. A link, device or pipe in its place is refused."""
+    async def put_file(self, namespace: str, source: Path | int, beside: int = 0) -> tuple[str, int]:
+        """Keep a copy of a file that a run left, beside so many bytes of the same run; its digest and size.
+
+        A link, device or pipe in its place is refused.
+        """
         self._place(namespace, digest_of(b""))
-        info = os.fstat(source) if isinstance(source, int) else None
-        taken = min(info.st_size, info.st_blocks * 512) if info else 0
-        await self._quotas.check(namespace, self._home(namespace), taken)
+        taken = disk_bytes(source)
+        await self._quotas.check_alone(namespace, beside + taken)
         incoming = _Incoming(self._incoming)
         try:
             found = await _in_thread(self._copy, namespace, source, incoming)
@@ -120,13 +122,13 @@ class DirectoryBlobs:
             raise NotFound(f"there is no content {digest} in {namespace}; upload it first")
         return place
 
-    async def put_tree(self, namespace: str, tree: Tree) -> str:
-        """Keep a tree; its digest."""
+    async def put_tree(self, namespace: str, tree: Tree, *, of_run: bool = False) -> str:
+        """Keep a tree; its digest. That of a run is kept as its files are."""
         document = await _in_thread(tree.encode)
         if len(document) > MAX_TREE_BYTES:
             raise TooLarge(f"the tree has a document of more than {MAX_TREE_BYTES} bytes; send fewer files")
         digest = digest_of(document)
-        if len(document) > _SMALL_TREE:
+        if len(document) > _SMALL_TREE and not of_run:
             await self._quotas.check(namespace, self._home(namespace), len(document))
         # A small one is always kept: a job must be able to end, and say that nothing of it was kept.
         await self._put(namespace, digest, self._place(namespace, digest), _once(document), _any_size)
@@ -135,6 +137,10 @@ class DirectoryBlobs:
     async def get_tree(self, namespace: str, digest: str) -> Tree:
         """Read a tree."""
         return await _in_thread(_read_tree, self.path(namespace, digest), digest)
+
+    async def used(self, namespace: str) -> int:
+        """Bytes that the tenant's contents take on the disk."""
+        return await self._quotas.used(namespace, self._home(namespace))
 
     async def drop(self, namespace: str) -> None:
         """Remove everything of a tenant: out of sight at once, then for good."""

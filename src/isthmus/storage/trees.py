@@ -15,6 +15,7 @@ from isthmus.resources.trees import Tree, TreeFile, check_link, check_path
 from isthmus.resources.validation import parse
 
 from .base import Blobs
+from .quotas import disk_bytes
 
 
 class TreeSource:
@@ -49,13 +50,16 @@ class TreeSink:
         self._blobs = blobs
         self._namespace = namespace
         self._files: dict[str, TreeFile] = {}
+        self._taken = 0
         self.left_out: list[str] = []
         """A sentence for each link that was left out in the end, because it leads out through others."""
 
     async def add(self, path: str, source: Path | int, mode: int) -> None:
         """Keep a copy of one regular file under a relative path; the same path again replaces it."""
         _inside(path)
-        digest, size = await self._blobs.put_file(self._namespace, source)
+        taken = disk_bytes(source)
+        digest, size = await self._blobs.put_file(self._namespace, source, self._taken)
+        self._taken += taken
         self._files[path] = TreeFile(path=path, size=size, mode=mode & 0o777, digest=digest)
 
     async def add_link(self, path: str, target: str) -> None:
@@ -76,7 +80,7 @@ class TreeSink:
             self.left_out.append(f"{path} was not kept: through other links it leads outside the job's folder.")
         files = [file.model_dump(by_alias=True) for file in self._files.values()]
         tree = parse(Tree, {"files": files}, "the tree of outputs")
-        return await self._blobs.put_tree(self._namespace, tree), len(tree.files), tree.total_bytes
+        return await self._blobs.put_tree(self._namespace, tree, of_run=True), len(tree.files), tree.total_bytes
 
 
 def _inside(path: str) -> None:

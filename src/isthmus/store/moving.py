@@ -141,13 +141,14 @@ class Importer:
     async def _try_to_take(self, kind: Kind, obj: Mapping[str, Any]) -> None:
         key = key_of(kind, obj)
         try:
-            await self._take(kind, key, obj)
+            await self.take(kind, key, obj)
         except IsthmusError as error:
             if error.transient:
                 raise
             self.report.refused.append((key, error.message))
 
-    async def _take(self, kind: Kind, key: Key, obj: Mapping[str, Any]) -> None:
+    async def take(self, kind: Kind, key: Key, obj: Mapping[str, Any]) -> None:
+        """Take over one object."""
         uid = str(obj["metadata"].get("uid") or "")
         new = self._inward(kind, obj, uid)
         try:

@@ -10,7 +10,7 @@ import pytest
 
 BASE = "/apis/isthmus.dev/v1/namespaces/physics"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-JOB = {"spec": {"command": ["true"]}, "status": {"member": "forged"}}
+JOB = {"spec": {"command": ["true"]}, "status": {"member": "forged", "submittedBy": "forged"}}
 EXPERIMENT = {"spec": {"template": {"command": ["true"]}, "parameters": [{"name": "n", "values": ["1"]}]}}
 
 
@@ -44,6 +44,17 @@ def test_a_token_of_the_tenant_stands_for_nobody(member: httpx.Client, tenant_ad
 
 def test_who_is_no_member_is_not_named_as_one(admin: httpx.Client) -> None:
     assert "member" not in create(admin, "jobs", "of-an-admin", JOB)
+
+
+def test_who_submitted_it_is_said_of_everybody(ada: httpx.Client, admin: httpx.Client, member: httpx.Client) -> None:
+    """So that lists know what is mine, also of an administrator; accounts follow the member alone."""
+    for number, (client, user) in enumerate(((ada, "ada"), (admin, "root"), (member, "ada"))):
+        assert create(client, "jobs", f"submitted-{number}", JOB)["submittedBy"] == user
+    assert create(admin, "experiments", "submitted", EXPERIMENT)["submittedBy"] == "root"
+    place = f"{BASE}/jobs/submitted-1"
+    for path in (place, f"{place}/status"):
+        answer = admin.patch(path, json={"status": {"submittedBy": "mallory"}}, headers=MERGE)
+        assert (answer.status_code, answer.json()["status"]["submittedBy"]) == (200, "root"), answer.text
 
 
 def test_it_stays_as_it_was_said(ada: httpx.Client, admin: httpx.Client) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.cli.experiments.compare import _parameter, _tolerance
+from isthmus.cli.experiments.compare import read_parameter, read_tolerance
 from isthmus.cli.experiments.comparisons import csv_of, progress_line, spread_text, table_of, went_well
 from isthmus.cli.experiments.experiments import form_of
 from isthmus.cli.experiments.report_plots import ticks
@@ -114,15 +114,15 @@ def test_whether_it_went_well() -> None:
 
 
 def test_words_of_parameters() -> None:
-    assert _parameter("lr=0.1,0.01") == ("lr", ["0.1", "0.01"])
-    assert _parameter("lr=0.001..1:log") == ("lr", {"min": 0.001, "max": 1.0, "log": True})
-    assert _parameter("n=1..9:int") == ("n", {"min": 1.0, "max": 9.0, "integer": True})
+    assert read_parameter("lr=0.1,0.01") == ("lr", ["0.1", "0.01"])
+    assert read_parameter("lr=0.001..1:log") == ("lr", {"min": 0.001, "max": 1.0, "log": True})
+    assert read_parameter("n=1..9:int") == ("n", {"min": 1.0, "max": 9.0, "integer": True})
     for wrong in ("lr", "=1", "lr=", "lr=a..b", "lr=1..2:odd"):
         with pytest.raises(Invalid, match="--param"):
-            _parameter(wrong)
-    assert _tolerance("accuracy:0.01") == ("accuracy", 0.01)
+            read_parameter(wrong)
+    assert read_tolerance("accuracy:0.01") == ("accuracy", 0.01)
     with pytest.raises(Invalid, match="not a number"):
-        _tolerance("accuracy:much")
+        read_tolerance("accuracy:much")
     with pytest.raises(Invalid, match="-o csv"):
         form_of("report.pdf")
 

@@ -18,6 +18,7 @@ from isthmus.cli.jobs.gpus import gpu_classes
 from isthmus.cli.jobs.rerun import rerun_manifest
 from isthmus.cli.jobs.run_words import RunOptions
 from isthmus.cli.jobs.tasks import with_task
+from isthmus.cli.jobs.top import table
 from isthmus.errors import Invalid
 
 
@@ -123,7 +124,25 @@ def test_runs_of_experiments_are_not_listed_among_jobs(isthmus: Any) -> None:
     assert not [
         job for job in listed if (job["metadata"].get("labels") or {}).get("isthmus.dev/experiment") == "folded"
     ]
-    assert isthmus("jobs", "--mine").returncode == 0
+    elements = json.loads(isthmus("jobs", "--mine", "-e", "--limit", "0", "-o", "json").stdout)["items"]
+    assert sum(job["metadata"]["name"].startswith("folded-") for job in elements) == 2, "they are their submitter's"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_no_line_of_top_is_longer_than_the_terminal_is_wide(columns: int) -> None:
+    def series(name: str, unit: str, source: str = "") -> dict[str, Any]:
+        return {"name": name, "unit": unit, "source": source, "points": [[n, n * 1.5] for n in range(60)]}
+
+    found = {"series": [series("cpu", "cores"), series("memory", "bytes"), series("power", "watts", "estimated")]}
+    job = {"metadata": {"name": "train-with-a-very-long-name-" * 3}, "status": {"site": "a-site-with-a-long-name"}}
+    rows = table([(job, found), (job, {})], 3, columns)
+    assert max(map(len, rows)) <= columns
+    assert (len(rows), "not measured yet" in rows[2], rows[3]) == (4, columns > 40, "and 1 more")
+    if columns >= 80:
+        assert "88.50 cores" in rows[1]
+        assert "~88.5 W" in rows[1]
+    assert ("█" in rows[1]) == (columns == 200)
+    assert table([], 0, columns) == ["no job is running"]
 
 
 @pytest.mark.real

@@ -45,6 +45,13 @@ def test_python_without_a_number_is_explained() -> None:
     assert unusual_end(missing) == "", "the job's own output names the program already"
 
 
+def test_what_the_exit_code_does_not_say_is_said() -> None:
+    status = {"phase": "Failed", "reason": "NonZeroExit", "exitCode": 1, "message": "ended with exit code 1"}
+    assert unusual_end({"status": status}) == ""
+    full = {**status, "message": "ended with exit code 1. The disk of the site was full when the job ended."}
+    assert unusual_end({"status": full}) == "failed: The disk of the site was full when the job ended."
+
+
 @pytest.mark.parametrize(
     ("name", "names", "meant"),
     [

@@ -42,15 +42,15 @@ def test_the_greeting_signs_in_where_it_must(
     (data / "tls").mkdir(parents=True)
     (data / "tls" / "ca.pem").write_text("PEM")
     secure = Instance("https://machine:7070", 1, data)
-    up._greet(secure, stop="Ctrl-C")
+    up.greet(secure, stop="Ctrl-C")
     reported = capsys.readouterr().out
     assert "1. sign in  isthmus login --url https://machine:7070" in reported
     assert f"--ca-file {data}/tls/ca.pem" in reported
     assert "2. try " in reported
-    up._greet(Instance("http://127.0.0.1:7070", 1, data), stop="Ctrl-C")
+    up.greet(Instance("http://127.0.0.1:7070", 1, data), stop="Ctrl-C")
     assert "--ca-file" not in capsys.readouterr().out
     write_access(tmp_path / "usual" / "kubeconfig", Access("https://machine:7070", "ist_a_b", "default"), "isthmus")
-    up._greet(secure, stop="Ctrl-C")
+    up.greet(secure, stop="Ctrl-C")
     assert "  try  " in capsys.readouterr().out, "it is found without signing in"
 
 
@@ -61,14 +61,14 @@ def test_the_greeting_warns_where_jobs_are_not_isolated(
     monkeypatch.setattr(
         checks, "sandbox_check", lambda: checks.Finding("sandbox", "warn", "no bubblewrap", "install it")
     )
-    up._greet(instance, stop="Ctrl-C")
+    up.greet(instance, stop="Ctrl-C")
     assert "not isolated: no bubblewrap. install it" in " ".join(capsys.readouterr().err.split())
     monkeypatch.setattr(checks, "sandbox_check", lambda: checks.Finding("sandbox", "ok", "it is there"))
     monkeypatch.setattr(checks, "network_check", lambda: checks.Finding("network", "warn", "no slirp4netns", "install"))
-    up._greet(instance, stop="Ctrl-C")
+    up.greet(instance, stop="Ctrl-C")
     assert "share its network: no slirp4netns. install" in " ".join(capsys.readouterr().err.split())
     monkeypatch.setattr(checks, "network_check", lambda: checks.Finding("network", "ok", "it is there"))
-    up._greet(instance, stop="Ctrl-C")
+    up.greet(instance, stop="Ctrl-C")
     assert capsys.readouterr().err == ""
 
 

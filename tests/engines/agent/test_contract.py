@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from isthmus.engines.agent.driver import AgentEngine
@@ -44,6 +46,8 @@ class TestAgent(RunContract, ReadContract, BrowseContract, TaskContract):
     @pytest.fixture
     def traces(self, agent: AgentProcess) -> Traces:
         async def found() -> object:
-            return tree_of(agent.place.runs)
+            while True:
+                with contextlib.suppress(FileNotFoundError):  # of what is just being renamed
+                    return tree_of(agent.place.runs)
 
         return found

@@ -14,7 +14,16 @@ from isthmus.engines.kubernetes.settings import KubernetesSettings
 from isthmus.kubernetes import kubeconfigs
 from isthmus.kubernetes.client import KubernetesClient
 from isthmus.lab.kubernetes.cluster import KubernetesLab
-from isthmus.testing.engines import BrowseContract, OpenReader, ReadContract, Reopen, RunContract, TaskContract, Traces
+from isthmus.testing.engines import (
+    BrowseContract,
+    MeasureContract,
+    OpenReader,
+    ReadContract,
+    Reopen,
+    RunContract,
+    TaskContract,
+    Traces,
+)
 
 from .conftest import MakeEngine
 
@@ -28,6 +37,11 @@ def reopen(engine: KubernetesEngine, make_engine: MakeEngine) -> Reopen:
         return await make_engine()
 
     return again
+
+
+@pytest.fixture
+def another(make_engine: MakeEngine) -> Reopen:
+    return make_engine
 
 
 @pytest.fixture
@@ -51,5 +65,5 @@ async def traces(settings: KubernetesSettings, lab: KubernetesLab) -> AsyncItera
     await client.close()
 
 
-class TestKubernetes(RunContract, ReadContract, BrowseContract, TaskContract):
+class TestKubernetes(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
     """Pods in a lab of two nodes."""

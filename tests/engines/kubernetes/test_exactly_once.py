@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from isthmus._kit.crashpoints import VARIABLE
+from isthmus._kit.clock import utcnow
+from isthmus._kit.crashpoints import SIGNAL, VARIABLE
 from isthmus.engines.base import EndReason, Run, RunState, Stream
 from isthmus.engines.kubernetes import pods
 from isthmus.engines.kubernetes.driver import KubernetesEngine
 from isthmus.engines.kubernetes.settings import KubernetesSettings
+from isthmus.engines.kubernetes.tombstones import KEPT
 from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.lab.kubernetes.layout import IMAGE
@@ -56,6 +58,39 @@ async def test_killed_between_any_two_steps(
         return bool(pods_of(lab, run_id)[0]["metadata"].get("ownerReferences"))
 
     await until(adopted, "the Job to adopt the pod")
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_stopped_and_woken_up_when_the_run_is_forgotten(
+    cancelled: bool, lab: KubernetesLab, settings: KubernetesSettings, make_engine: MakeEngine
+) -> None:
+    """The name stays taken: what it creates is there, and is over."""
+    run = run_of("echo once", placed_at=utcnow())
+    words = [sys.executable, str(Path(__file__).with_name("crashing.py")), str(settings.folder), settings.site]
+    words += [str(settings.kubeconfig), IMAGE, run.id]
+    env = {**os.environ, VARIABLE: "submit:begin", SIGNAL: "SIGSTOP"}
+    stopped = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
+    os.waitpid(stopped.pid, os.WUNTRACED)
+    engine = await make_engine()
+    if cancelled:
+        await engine.cancel(run.id)
+    else:
+        await engine.submit(run)
+    await wait_ended(engine, run.id)
+    await engine.forget(run.id)
+    assert await engine.observe(run.id) is None
+    before = [pod["metadata"]["uid"] for pod in pods_of(lab, run.id)]
+    stopped.send_signal(signal.SIGCONT)
+    assert stopped.wait(60) == 1
+    assert [pod["metadata"]["uid"] for pod in pods_of(lab, run.id)] == before
+    later = await make_engine()
+    assert await later.observe(run.id) is None
+    await later._tombstones.clear(utcnow() + KEPT * 2)
+
+    async def gone() -> bool:
+        return pods_of(lab, run.id) == []
+
+    await until(gone, "the tombstone to go")
 
 
 async def test_a_lost_reply_means_adopting(engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch) -> None:

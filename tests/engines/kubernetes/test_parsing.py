@@ -89,6 +89,10 @@ def test_ends(seen: parsing.Pod, reason: EndReason, code: int | None, signal: st
 def test_usage_is_what_the_pod_reported() -> None:
     end = parsing.ended(over(0, "code=0\nstart=1.5\nend=4.0\npeak=4096\nnanoseconds=2500000000"), "", cancelled=False)
     assert end.usage == RunUsage(2.5, 2.5, 4096)
+    cached = "code=0\npeak=4096\ncache=3000\nshared=1000"
+    end = parsing.ended(over(0, cached), "", cancelled=False)
+    assert end.usage is not None
+    assert end.usage.peak_memory_bytes == 2096, "files that the kernel keeps are not its memory, shared memory is"
     end = parsing.ended(over(0, "code=0\nstart=x\nmicroseconds=1000000"), "", cancelled=False)
     assert end.usage == RunUsage(9.0, 1.0, None)
 

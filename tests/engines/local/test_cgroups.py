@@ -117,6 +117,8 @@ def test_v2_plan_is_carried_out(tmp_path: Path) -> None:
     assert cgroups.peak_memory(plan) == 1096, "files that the kernel keeps are not the job's memory"
     assert cgroups.peak_memory(plan, 2000) == 2000
     assert cgroups.peak_memory(plan, 9000) == 4096
+    (folder / "memory.stat").write_text("anon 100\nfile 3000\nshmem 1000\ninactive_file 2000\n")
+    assert cgroups.peak_memory(plan) == 2096, "memory that processes share is"
     assert cgroups.cpu_seconds(plan) == pytest.approx(2.5)
     (folder / "memory.max").unlink()
     with pytest.raises(FileNotFoundError):

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from isthmus.engines.local.driver import LocalEngine
-from isthmus.testing.engines import BrowseContract, EngineTraits, ReadContract, Reopen, RunContract, TaskContract
+from isthmus.testing.engines import (
+    BrowseContract,
+    EngineTraits,
+    MeasureContract,
+    ReadContract,
+    Reopen,
+    RunContract,
+    TaskContract,
+)
 
 from .conftest import ACCOUNT, MakeEngine
 
 
-class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
+class TestSandboxed(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
     """As the machine allows it: bubblewrap and cgroups."""
 
     traits = EngineTraits(account=ACCOUNT)
@@ -25,8 +34,12 @@ class TestSandboxed(RunContract, ReadContract, BrowseContract, TaskContract):
 
         return again
 
+    @pytest.fixture
+    def another(self, make_engine: MakeEngine) -> Reopen:
+        return make_engine
 
-class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
+
+class TestBare(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
 
     traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)
@@ -46,6 +59,10 @@ class TestBare(RunContract, ReadContract, BrowseContract, TaskContract):
             return await make_engine(**bare)
 
         return again
+
+    @pytest.fixture
+    def another(self, make_engine: MakeEngine, bare: dict[str, object]) -> Reopen:
+        return partial(make_engine, **bare)
 
     @pytest.fixture
     def root(self, open_folder: Path) -> Path:

@@ -67,10 +67,15 @@ def job(counted: Path, run_id: str) -> dict[str, object]:
 
 
 def submit_in_child(root: Path, fields: dict[str, object], crash_at: str) -> int:
-    account = {"uid": ACCOUNT.uid}
-    argument = json.dumps([str(root), fields, account, []])
-    env = {**os.environ, crashpoints.VARIABLE: crash_at}
-    return subprocess.run([sys.executable, "-c", CONTROL_PLANE, argument], env=env, timeout=60, check=False).returncode
+    return start_child(root, fields, crash_at).wait(60)
+
+
+def start_child(
+    root: Path, fields: dict[str, object], crash_at: str, by: signal.Signals = signal.SIGKILL
+) -> subprocess.Popen[bytes]:
+    argument = json.dumps([str(root), fields, {"uid": ACCOUNT.uid}, []])
+    env = {**os.environ, crashpoints.VARIABLE: crash_at, crashpoints.SIGNAL: by.name}
+    return subprocess.Popen([sys.executable, "-c", CONTROL_PLANE, argument], env=env, stderr=subprocess.DEVNULL)
 
 
 def as_run(fields: dict[str, object]) -> Run:
@@ -84,6 +89,7 @@ def test_every_point_is_tested() -> None:
     assert placed == set(tested)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", BEFORE_START + AFTER_START)
 async def test_control_plane_is_killed(point: str, open_folder: Path, counted: Path, make_engine: MakeEngine) -> None:
     fields = job(counted, new_run_id())
@@ -96,9 +102,38 @@ async def test_control_plane_is_killed(point: str, open_folder: Path, counted: P
     end = await wait_ended(engine, run.id)
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 0)
     assert counted.read_text() == "x\n"
-    assert not list(engine._layout.staging.glob(f"{run.id}*"))
+    assert not list(engine._layout.staging.rglob(f"{run.id}*"))
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("point", BEFORE_START)
+async def test_control_plane_is_stopped_and_wakes_up_when_the_run_is_forgotten(
+    point: str, cancelled: bool, open_folder: Path, counted: Path, make_engine: MakeEngine
+) -> None:
+    """Nothing tells it of the run any more; but what it had prepared is gone, and it can prepare nothing."""
+    fields = job(counted, new_run_id())
+    paused = start_child(open_folder, fields, point, signal.SIGSTOP)
+    os.waitpid(paused.pid, os.WUNTRACED)
+    engine = await make_engine(root=open_folder, isolation="None")
+    run = as_run(fields)
+    if cancelled:
+        await engine.cancel(run.id)
+    else:
+        await engine.submit(run)
+    await wait_ended(engine, run.id)
+
+    async def forgotten() -> bool:
+        await engine.forget(run.id)
+        return await engine.observe(run.id) is None
+
+    await until(forgotten, "the run to be forgotten")
+    paused.send_signal(signal.SIGCONT)
+    assert paused.wait(60) == 1
+    assert not engine._layout.run(run.id).path.exists()
+    assert counted.read_text() == ("" if cancelled else "x\n")
+
+
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", SUPERVISOR_BEFORE_START)
 async def test_supervisor_is_killed_before_the_start(
     point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +151,7 @@ async def test_supervisor_is_killed_before_the_start(
     assert counted.read_text() == "x\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", SUPERVISOR_AFTER_START + SUPERVISOR_AFTER_END)
 async def test_supervisor_is_killed_after_the_start(
     point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch

@@ -170,7 +170,7 @@ async def test_bad_images_are_refused(
     run = image_run("true", image)
     with pytest.raises(EngineRefused, match=why):
         await engine.submit(run, FolderSource(tmp_path / "sent", {"image.tar": content}))
-    assert list((root / "staging").glob(f"{run.id}*")) == []
+    assert list((root / "staging").rglob(f"{run.id}*")) == []
     assert await engine.observe(run.id) is None
 
 

@@ -118,6 +118,10 @@ else:
 
             return again
 
+        @pytest.fixture
+        def another(self, make_engine: MakeEngine) -> Reopen:
+            return make_engine
+
     @pytest.mark.anyio
     async def test_other_runs_are_out_of_sight(make_engine: MakeEngine, tmp_path: Path) -> None:
         engine = await make_engine()

@@ -1,4 +1,7 @@
-"""The Slurm engine passes the engine contract, whichever way Slurm is reached."""
+"""The Slurm engine passes the engine contract, whichever way Slurm is reached.
+
+Each test is tried in one of the ways, by chance, unless `--all-variants` is given.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from isthmus.testing.traces import tree_of
 
 from .conftest import SSH_USER, MakeEngine, settings_of, ssh_settings
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.sampled(1)]
 
 
 @pytest.fixture
@@ -37,6 +40,11 @@ def reopen(engine: SlurmEngine, make_engine: MakeEngine) -> Reopen:
         return await make_engine()
 
     return again
+
+
+@pytest.fixture
+def another(make_engine: MakeEngine) -> Reopen:
+    return make_engine
 
 
 @pytest.fixture

@@ -36,9 +36,16 @@ pytestmark = [pytest.mark.real, pytest.mark.anyio]
 QUICK = {"MessageTimeout": "5"}
 
 
+@pytest.fixture(scope="module")
+def mended(release: str) -> Iterator[SlurmLab]:
+    """A lab to break, for tests that leave it as it was."""
+    with running_slurm(2, LabSettings(options=QUICK, release=release)) as lab:
+        yield lab
+
+
 @pytest.fixture
 def broken(release: str) -> Iterator[SlurmLab]:
-    """A lab to break."""
+    """A lab to break for good."""
     with running_slurm(2, LabSettings(options=QUICK, release=release)) as lab:
         yield lab
 
@@ -48,12 +55,12 @@ async def running(engine: SlurmEngine, run_id: str) -> bool:
     return seen is not None and seen.state is RunState.RUNNING
 
 
-async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: MakeEngine) -> None:
-    engine = await make_engine(settings_of(broken))
+async def test_slurmctld_is_down_and_comes_back(mended: SlurmLab, make_engine: MakeEngine) -> None:
+    engine = await make_engine(settings_of(mended))
     run = run_of("echo begun; sleep 3; echo done")
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"begun\n")
-    await asyncio.to_thread(broken.stop_controller)
+    await asyncio.to_thread(mended.stop_controller)
     assert await running(engine, run.id), "what was known stays known"
     late = run_of("echo late")
     with pytest.raises(SiteUnavailable):
@@ -62,11 +69,11 @@ async def test_slurmctld_is_down_and_comes_back(broken: SlurmLab, make_engine: M
         await engine.probe(())
     await wait_log_has(engine, run.id, b"done\n")
     assert await running(engine, run.id), "its end is not known while nobody can be asked"
-    await asyncio.to_thread(broken.start_controller)
+    await asyncio.to_thread(mended.start_controller)
     assert (await wait_ended(engine, run.id)).exit_code == 0
     await engine.submit(late)
     assert (await wait_ended(engine, late.id)).exit_code == 0
-    assert len(jobs_of(broken, late.id)) == 1
+    assert len(jobs_of(mended, late.id)) == 1
 
 
 async def test_a_backup_controller_takes_over(release: str, make_engine: MakeEngine) -> None:
@@ -228,36 +235,36 @@ async def test_an_empty_answer_is_not_an_answer(
     assert (await wait_ended(engine, run.id)).exit_code == 3
 
 
-async def test_slurmrestd_is_away(broken: SlurmLab, make_engine: MakeEngine) -> None:
-    rest = RestSettings(url=broken.place.rest_url, key_file=broken.place.jwt_key)
-    engine = await make_engine(replace(settings_of(broken), transport="REST", rest=rest))
+async def test_slurmrestd_is_away(mended: SlurmLab, make_engine: MakeEngine) -> None:
+    rest = RestSettings(url=mended.place.rest_url, key_file=mended.place.jwt_key)
+    engine = await make_engine(replace(settings_of(mended), transport="REST", rest=rest))
     run = run_of("echo begun; sleep 2")
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"begun\n")
-    await asyncio.to_thread(broken.stop_rest)
+    await asyncio.to_thread(mended.stop_rest)
     late = run_of("echo late")
     with pytest.raises(SiteUnavailable):
         await engine.submit(late)
     assert await running(engine, run.id)
-    await asyncio.to_thread(broken.start_rest)
-    await asyncio.to_thread(broken._wait_rest)
+    await asyncio.to_thread(mended.start_rest)
+    await asyncio.to_thread(mended._wait_rest)
     assert (await wait_ended(engine, run.id)).exit_code == 0
     await engine.submit(late)
     assert (await wait_ended(engine, late.id)).exit_code == 0
-    assert len(jobs_of(broken, late.id)) == 1
+    assert len(jobs_of(mended, late.id)) == 1
 
 
-async def test_slurmrestd_is_full(broken: SlurmLab, make_engine: MakeEngine) -> None:
+async def test_slurmrestd_is_full(mended: SlurmLab, make_engine: MakeEngine) -> None:
     """It holds about 124 connections, and whoever comes then gets no answer: nothing is concluded from that."""
-    rest = RestSettings(url=broken.place.rest_url, key_file=broken.place.jwt_key)
-    settings = replace(settings_of(broken), transport="REST", rest=rest, command_seconds=2)
+    rest = RestSettings(url=mended.place.rest_url, key_file=mended.place.jwt_key)
+    settings = replace(settings_of(mended), transport="REST", rest=rest, command_seconds=2)
     engine = await make_engine(settings)
     run, late = run_of("echo begun; until test -e go; do sleep 0.1; done; exit 6"), run_of("echo late")
     await engine.submit(run)
     await wait_log_has(engine, run.id, b"begun\n")
     await engine._transport.close()  # its connections are given to others
     engine._transport = engine._watcher._transport = engine._settler._transport = make(settings)._transport
-    others = [socket.create_connection(("127.0.0.1", broken.place.port(3))) for _ in range(200)]
+    others = [socket.create_connection(("127.0.0.1", mended.place.port(3))) for _ in range(200)]
     try:
         with pytest.raises(SiteUnavailable):
             await engine._transport.open()
@@ -280,7 +287,7 @@ async def test_slurmrestd_is_full(broken: SlurmLab, make_engine: MakeEngine) -> 
     (Path(engine._files.folder(run.id)) / "work" / "go").touch()
     assert (await wait_ended(engine, run.id)).exit_code == 6
     assert (await wait_ended(engine, late.id)).exit_code == 0
-    assert len(jobs_of(broken, late.id)) == 1
+    assert len(jobs_of(mended, late.id)) == 1
 
 
 async def test_clocks_are_minutes_apart(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.files.base import MOST_NEWS
+from isthmus.engines.slurm.files.base import MOST_NEWS, RunFiles
+from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.files.shared import SharedFiles
-from isthmus.engines.slurm.observing import snapshots
+from isthmus.engines.slurm.observing import mailbox, snapshots
+from isthmus.engines.slurm.observing.mailbox import Mailbox
+from isthmus.engines.slurm.observing.settling import KnownRun
+from isthmus.engines.slurm.observing.snapshots import JobSnapshot, JobsWanted, JobWatcher
 from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.testing.engines import until, wait_ended
 
 from .conftest import MakeEngine
@@ -43,6 +50,33 @@ async def test_beginnings_and_ends_are_seen_though_nobody_looks_at_all_jobs(
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 3)
 
 
+async def test_that_a_run_ends_is_expected_for_a_moment_however_often_it_is_said() -> None:
+    run_id, said, expected = run_of("true").id, asyncio.Event(), list[bool]()
+
+    class Word:
+        async def news(self) -> set[str]:
+            return {run_id}
+
+    class Asked:
+        async def needed(self) -> None: ...
+
+        async def some(self, wanted: JobsWanted, *, hinted: bool) -> JobSnapshot:
+            return JobSnapshot(0.0, asked=frozenset(wanted.numbers), hinted=hinted)
+
+    async def digest(_: JobSnapshot) -> None:
+        expected.append(mailbox.is_ending(run_id))
+        if not expected[-1]:
+            said.set()
+
+    active = {run_id: KnownRun(RunRecord(run_id, job=1))}
+    mailbox = Mailbox(cast(RunFiles, Word()), cast(JobWatcher, Asked()), active, digest, seconds=0.02)
+    assert not mailbox.is_ending(run_id)
+    looking = asyncio.create_task(mailbox.run())
+    await asyncio.wait_for(said.wait(), 60)
+    looking.cancel()
+    assert expected[0]
+
+
 async def test_word_of_somebody_else_ends_nothing(settings: SlurmSettings, engine: SlurmEngine) -> None:
     run = run_of("until test -e go; do sleep 0.1; done")
     await engine.submit(run)
@@ -62,6 +96,24 @@ async def test_word_of_somebody_else_ends_nothing(settings: SlurmSettings, engin
     assert Path("/etc/passwd").exists()
     (Path(settings.folder) / "runs" / run.id / "work" / "go").touch()
     assert (await wait_ended(engine, run.id)).exit_code == 0
+
+
+async def test_a_run_that_slurm_calls_running_is_taken_at_its_word(
+    lab: SlurmLab, settings: SlurmSettings, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill of slurmctld, which forgot its end. One that only says that it ended is ended."""
+    monkeypatch.setattr(mailbox, "TAKEN_AT_ITS_WORD_AFTER", 0.5)
+    news = Path(settings.folder) / "news"
+    word = r'printf "job=$SLURM_JOB_ID\ncode=3\nstart=1\nend=2\n" >../ended'
+    run = run_of(f"{word}; : >{news}/$ISTHMUS_RUN_ID; exec sleep 1000")
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 3)
+
+    async def gone() -> bool:
+        return not lab.call("squeue", "-h", "-t", "R", "-o", "%i", "-j", end.engine_id).strip()
+
+    await until(gone, "Slurm to end what it has of it")
 
 
 async def test_a_run_whose_word_cannot_be_left_ends_as_others_do(settings: SlurmSettings, engine: SlurmEngine) -> None:

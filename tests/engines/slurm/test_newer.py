@@ -11,9 +11,9 @@ from isthmus.lab.slurm.layout import LabSettings
 from isthmus.testing.slurm import running_slurm
 
 from .test_contract import TestRest as OnThisMachine
-from .test_contract import reader, reopen, traces
+from .test_contract import another, reader, reopen, traces
 
-__all__ = ["reader", "reopen", "traces"]
+__all__ = ["another", "reader", "reopen", "traces"]
 pytestmark = pytest.mark.real
 
 

@@ -62,6 +62,7 @@ def counting(lab: SlurmLab, run_id: str, more: str = "") -> tuple[Path, str]:
     return count, f"echo ran >> {count}{more}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", BEFORE_SENDING)
 async def test_it_wakes_up_after_the_run_has_ended(
     point: str, lab: SlurmLab, settings: SlurmSettings, make_engine: MakeEngine
@@ -90,6 +91,7 @@ async def test_it_wakes_up_while_the_run_runs(lab: SlurmLab, settings: SlurmSett
     assert count.read_text() == "ran\n"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tidied", [True, False])
 @pytest.mark.parametrize("point", ["SharedFiles._make_folder:mkdir", "SharedFiles._temporary:open", *BEFORE_SENDING])
 async def test_it_wakes_up_when_the_run_is_forgotten(

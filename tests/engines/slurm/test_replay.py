@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -42,6 +43,8 @@ BY_COMMANDS = ("array", "hello", "patterns", "signal", "steps", "tasks")
 """What is run at a site reached by commands too; everything is run at one reached by slurmrestd."""
 CASES = [(name, "REST") for name in SCRIPTS if name != "signal"] + [(name, "Command") for name in BY_COMMANDS]
 """slurmrestd of 22.05 takes no signal for the script alone."""
+AT_ONCE = 10
+"""How many of them an ordinary run takes, by chance."""
 FIRST = 700_001
 """Numbers of jobs begin here, so that no other number is taken for one."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -214,31 +217,46 @@ Replays = dict[tuple[str, str], Replay]
 
 
 @pytest.fixture(scope="module")
-def replays(accounting_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replays]:
-    """All scripts, run in all ways."""
+def replays(
+    accounting_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Replays]:
+    """The scripts, run in all ways."""
+    chosen = cases(pytestconfig)
     with accounting_lab.place.conf.open("a") as conf:
         conf.write(f"FirstJobId={FIRST}\n")
     accounting_lab.call("scontrol", "reconfigure")
-    names = ["hello", *(name for name in SCRIPTS if name != "hello")]
+    names = {name for name, _ in chosen} - {"hello"}
     top = tmp_path_factory.mktemp("replay")
     with running_server(top / "data") as server:
         plain = Sbatch(accounting_lab)
         found: Replays = {("hello", "sbatch"): (first := plain.send("hello", 0))}
         (hello,) = first.numbers
-        found |= {(name, "sbatch"): plain.send(name, hello) for name in names[1:]}
+        found |= {(name, "sbatch"): plain.send(name, hello) for name in sorted(names)}
         for way in ("REST", "Command"):
             ours = Isthmus(server, register(server, accounting_lab, way), top / way)
-            sent = {name: ours.send(name, hello) for name, by in CASES if by == way}
+            sent = {name: ours.send(name, hello) for name, by in chosen if by == way}
             found |= {(name, way): ours.end(one) for name, one in sent.items()}
         for replay in found.values():
             account(accounting_lab, replay)
         yield found
 
 
-@pytest.fixture(params=CASES, ids="-".join)
+@pytest.fixture
 def both(request: pytest.FixtureRequest, replays: Replays) -> tuple[str, Replay, Replay]:
     name, way = request.param
     return name, replays[name, "sbatch"], replays[name, way]
+
+
+def cases(config: pytest.Config) -> list[tuple[str, str]]:
+    """What is tried this time."""
+    if config.getoption("--all-variants"):
+        return CASES
+    return random.Random(os.environ["ISTHMUS_TEST_SEED"]).sample(CASES, AT_ONCE)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "both" in metafunc.fixturenames:
+        metafunc.parametrize("both", cases(metafunc.config), ids="-".join, indirect=True)
 
 
 def test_files_are_the_same(both: tuple[str, Replay, Replay]) -> None:

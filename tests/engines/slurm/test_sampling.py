@@ -78,3 +78,13 @@ async def test_a_running_job_is_sampled_for_less_than_a_hundredth_of_a_core(
             await asyncio.sleep(0.1)
     rest, _ = parse(await engine.read_samples(run.id, 0, 65536))
     assert rest[: len(samples)] == samples, "the journal stays after the end"
+
+
+async def test_files_that_a_job_writes_are_not_its_memory(engine: SlurmEngine) -> None:
+    script = "head -c 200000000 /dev/zero >data; python3 -c 'import time; held = b\"x\" * 40000000; time.sleep(2)'"
+    run = Run(new_run_id(), "t", "cached", ("sh", "-c", script), account=Account("nobody"))
+    await engine.submit(run)
+    end = await wait_ended(engine, run.id)
+    assert end.usage is not None
+    assert end.usage.peak_memory_bytes is not None
+    assert 40_000_000 < end.usage.peak_memory_bytes < 150_000_000

@@ -142,6 +142,7 @@ async def places(engine: SlurmEngine, run: Run) -> list[int]:
 
 
 @real
+@pytest.mark.sampled(1)
 async def test_memory_that_fits_only_spread(lab: SlurmLab, engine: SlurmEngine) -> None:
     """No node has the 1600 MB of all four; the small ones have two cpus."""
     first, second = (lab.place.node_name(number) for number in (3, 4))
@@ -152,11 +153,13 @@ async def test_memory_that_fits_only_spread(lab: SlurmLab, engine: SlurmEngine) 
 
 
 @real
+@pytest.mark.sampled(1)
 async def test_as_few_nodes_as_the_tasks_need(engine: SlurmEngine) -> None:
     assert await places(engine, run_with("-n 2 --constraint=wide")) == [2]
 
 
 @real
+@pytest.mark.sampled(1)
 async def test_nodes_by_name(lab: SlurmLab, engine: SlurmEngine) -> None:
     first, second, third, fourth = (lab.place.node_name(number) for number in range(1, 5))
     for lines in (f"-N 2 --nodelist={second},{third}", f"-N 2 --exclude={first},{fourth}"):
@@ -166,6 +169,7 @@ async def test_nodes_by_name(lab: SlurmLab, engine: SlurmEngine) -> None:
 
 
 @real
+@pytest.mark.sampled(1)
 async def test_tasks_are_shared_out_as_asked(engine: SlurmEngine) -> None:
     """Slurm itself would put three of them on the first node, or all."""
     assert await places(engine, run_with("-N 2 --ntasks-per-node=2 --constraint=wide")) == [2, 2]

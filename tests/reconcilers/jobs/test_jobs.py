@@ -61,6 +61,9 @@ def test_phases_are_walked_as_the_table_says(
             if queued:
                 it.machine.start((await it.phase("job", "Queued")).run_id)
             await it.ended("job")
+            await it.until(
+                lambda: asyncio.sleep(0, it.path("job")[-1] == path[-1])
+            )  # written, and noted a moment later
             assert it.path("job") == path
             assert max(it.machine.starts.values()) == 1
 

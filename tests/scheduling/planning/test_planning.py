@@ -13,12 +13,12 @@ from isthmus.resources.plans import DeviceChosen, ProfileSource, Saving
 from isthmus.scheduling.demands import Demand, Room
 from isthmus.scheduling.planning.planning import (
     MOST_TASKS,
+    DraftOrder,
     Holder,
     Outlook,
     Situation,
     Task,
-    _draft,
-    _Order,
+    draft_of,
     plan_deadlines,
 )
 from isthmus.scheduling.planning.proposing import proposal
@@ -171,7 +171,7 @@ def situations(draw: st.DrawFn) -> Situation:
 def test_no_device_is_given_twice_and_the_plan_is_never_worse_than_greedy(situation: Situation) -> None:
     made = plan_deadlines(situation)
     ordered = sorted((t for t in situation.tasks if t.ways), key=lambda t: (t.latest(), t.uid))
-    assert made.total <= _draft(situation, _Order(tuple(ordered))).total + 1e-6
+    assert made.total <= draft_of(situation, DraftOrder(tuple(ordered))).total + 1e-6
     stopped = {stop.uid: holder for stop in made.stops for holder in situation.holders if holder.uid == stop.uid}
     for name, devices in _COUNTS.items():
         line = situation.sites[name].copy()
@@ -181,7 +181,7 @@ def test_no_device_is_given_twice_and_the_plan_is_never_worse_than_greedy(situat
         for seat in made.seats.values():
             if seat.bid.way.site == name:
                 line.take(seat.bid.way.room, seat.bid.start, seat.bid.start + seat.bid.way.cautious)
-        assert all(amount >= 0 for free in line._free for amount in free), (name, devices)
+        assert all(amount >= 0 for free in line.amounts for amount in free), (name, devices)
     for uid, seat in made.seats.items():
         assert seat.bid.way in next(t for t in situation.tasks if t.uid == uid).ways
     assert plan_deadlines(situation) == made

@@ -39,7 +39,7 @@ def test_a_copy_leaves_the_original_alone() -> None:
 
 def test_many_ends_are_taken_together_and_never_too_early() -> None:
     line = Timeline(0, gpus(1000), [(float(end), gpus(1)) for end in range(1, 1001)])
-    assert len(line._times) <= MOST_ENDS + 1
+    assert len(line.moments) <= MOST_ENDS + 1
     for wanted in (1, 300, 999):
         found = line.earliest(gpus(wanted), 1)
         assert found is not None

@@ -100,7 +100,7 @@ async def test_changes_that_the_server_forgot(kubernetes_api: LabControlPlane, l
         wire.resume()
         with pytest.raises(Expired):
             await take(changes, 10)
-    await until(lambda: {key.name for key in informer._records} == {"new-0", "new-1", "new-2"})
+    await until(lambda: {record.key.name for record in informer.all()} == {"new-0", "new-1", "new-2"})
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await store.close()
@@ -142,7 +142,7 @@ async def test_the_server_restarts_under_load(kubernetes_api: LabControlPlane, a
     assert acknowledged.keys() <= there.keys()
     assert all(there[name].version == version for name, version in acknowledged.items())
     versions = {name: record.version for name, record in there.items()}
-    await until(lambda: {key.name: record.version for key, record in informer._records.items()} == versions)
+    await until(lambda: {record.key.name: record.version for record in informer.all()} == versions)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await store.close()
@@ -174,7 +174,7 @@ async def test_a_kind_that_is_removed_is_not_taken_for_an_empty_one(admin: Path,
             await store.create(JOB, job("new"))
         await define(api)
     await store.create(JOB, job("again"))
-    await until(lambda: [key.name for key in informer._records] == ["again"])
+    await until(lambda: [record.key.name for record in informer.all()] == ["again"])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await store.close()

@@ -27,7 +27,7 @@ async def test_a_cluster_that_was_set_back_is_listed_anew() -> None:
     transport = httpx.MockTransport(
         lambda _: httpx.Response(200, json={**answer, "metadata": {"resourceVersion": next(versions)}})
     )
-    api._http = httpx.AsyncClient(base_url="http://server", transport=transport)
+    api.http = httpx.AsyncClient(base_url="http://server", transport=transport)
     hub: Any = Hub(None, StoreSettings())  # type: ignore[arg-type]
     reflector = Reflector(api, JOB, hub, StoreSettings(), None)  # type: ignore[arg-type]
     hub.version = 10

@@ -64,16 +64,21 @@ def prepare_status(kind: Kind, old: Object, sent: Mapping[str, Any]) -> Object:
     version = obj["metadata"].get("resourceVersion")
     metadata = {**old["metadata"], **({"resourceVersion": version} if version else {})}
     checked = _checked(kind, {**old, "metadata": metadata, "status": obj.get("status") or {}})
-    note_member(kind, checked, old.get("status", {}).get("member"))
+    was = old.get("status", {})
+    note_person(kind, checked, member=was.get("member"), user=was.get("submittedBy"))
     return checked
 
 
-def note_member(kind: Kind, new: Object, member: str | None) -> None:
-    """Write down whose work it is, and nobody else: sites may run it under that person's account."""
+def note_person(kind: Kind, new: Object, *, member: str | None, user: str | None) -> None:
+    """Write down whose work it is, and nobody else: sites may run it under the account of that member.
+
+    The user is what a token says, which is good enough for lists, and for nothing else.
+    """
     if kind.work and kind.status_has("member"):
-        new["status"].pop("member", None)
-        if member is not None:
-            new["status"]["member"] = member
+        for field, person in (("member", member), ("submittedBy", user)):
+            new["status"].pop(field, None)
+            if person is not None:
+                new["status"][field] = person
 
 
 def check_rights(caller: Caller, kind: Kind, old: Object | None, new: Object) -> None:

@@ -110,7 +110,7 @@ async def _create(call: Call, sent: Object, options: WriteOptions) -> Record:
         if isinstance(prefix, str) and prefix and not name:
             name = prefix[:_GENERATED_PREFIX] + suffix()
         new = await call.apart(admission.prepare_new, kind, sent, namespace, name)
-        admission.note_member(kind, new, _member(call))
+        admission.note_person(kind, new, **_person(call))
         await _admit(call, None, new)
         try:
             if options.dry_run:
@@ -180,15 +180,16 @@ async def _admit(call: Call, old: Object | None, new: Object) -> None:
             raise belonging.foreign_owner(owner)
 
 
-def _member(call: Call) -> str | None:
-    """The member of the tenant who calls, if the platform vouches for it.
+def _person(call: Call) -> dict[str, str | None]:
+    """The user who calls, who is a member of the tenant only if the platform vouches for it.
 
     Where an object and its status come one after the other, the object might be at work before: then nobody is named.
     """
     if not call.context.store.whole_at_once:
-        return None
-    known = call.context.authenticator.tenant(call.target.namespace)
-    return call.caller.user if call.caller.personal and known and call.caller.user in known.members else None
+        return {"member": None, "user": None}
+    caller, known = call.caller, call.context.authenticator.tenant(call.target.namespace)
+    vouched = caller.personal and known is not None and caller.user in known.members
+    return {"member": caller.user if vouched else None, "user": caller.user}
 
 
 async def _check_tenant(call: Call) -> None:

@@ -115,7 +115,7 @@ def compare(
         devices=_words(devices),
         sites=_words(sites),
         images=_words(images),
-        parameters=dict(_parameter(text) for text in param or ()),
+        parameters=dict(read_parameter(text) for text in param or ()),
         repetitions=repeat,
         parallel=parallel,
         method=_METHODS[search.lower()],
@@ -125,7 +125,7 @@ def compare(
         maximize=maximize,
         reference=reference,
         check_files=check_file or (),
-        check_values=dict(_tolerance(text) for text in check_value or ()),
+        check_values=dict(read_tolerance(text) for text in check_value or ()),
         report_file=report_file,
         args=args,
         env=env_of(tuple(env or ())),
@@ -196,7 +196,7 @@ def _classes_in(devices: Sequence[str]) -> list[tuple[str, str]]:
     return [("deviceclasses", name) for device in devices if (name := device.partition(":")[0]) != "cpu"]
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def read_parameter(text: str) -> tuple[str, Any]:
     """`lr=0.1,0.01`, or `lr=0.001..1:log`."""
     name, equals, values = text.partition("=")
     if not name or not equals or not values:
@@ -214,7 +214,8 @@ def _parameter(text: str) -> tuple[str, Any]:
     return name, found | ({"log": True} if kind == "log" else {"integer": True} if kind == "int" else {})
 
 
-def _tolerance(text: str) -> tuple[str, float]:
+def read_tolerance(text: str) -> tuple[str, float]:
+    """`loss:0.01`, or `loss` for exactly the same."""
     name, colon, allowed = text.partition(":")
     try:
         return name, float(allowed) if colon else 0.0

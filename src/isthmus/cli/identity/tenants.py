@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from isthmus.cli.asking import Yes, confirm_tenant
 from isthmus.cli.columns import columns_of
 from isthmus.cli.completion import complete_namespaces
 from isthmus.cli.options import Format, Output, Token, Url, client_for, format_of
-from isthmus.cli.tables import show
+from isthmus.cli.tables import one_line, show, size
+from isthmus.client.requests import Object
 from isthmus.errors import Conflict, Invalid
 
 app = group("Tenants: people and groups, each with a namespace of its own.")
@@ -114,6 +116,51 @@ def remove_member(
       isthmus tenants remove physics ada@example.org
     """
     _change(name, user, None, format_of(output), url, token)
+
+
+def tenant(name: Tenant, output: Output = None, url: Url = None, token: Token = None) -> None:
+    """Show one tenant: its members, its quotas, and what it takes of them.
+
+    \b
+    Examples:
+      isthmus tenant physics
+      isthmus tenant physics -o yaml
+    """
+    form = format_of(output)
+    with client_for(url, token) as client:
+        found = client.get("tenants", name)
+    if form is not Format.TABLE:
+        show([found], columns_of("Tenant"), form, single=True)
+        return
+    for title, value in _facts(found):
+        if value:
+            sys.stdout.write(f"{title + ':':<16}{one_line(value)}\n")
+
+
+def _facts(found: Object) -> Iterator[tuple[str, str]]:
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    quota = spec.get("quota") or {}
+    yield "Tenant", found["metadata"]["name"]
+    yield "Phase", str(status.get("phase") or "Active")
+    yield "Description", spec.get("description") or ""
+    yield "Members", ", ".join(f"{m['user']} ({m.get('role') or 'member'})" for m in spec.get("members") or [])
+    yield "Sites", ", ".join(spec.get("sites") or ["all"])
+    jobs = f" of {quota['jobs']}" if quota.get("jobs") is not None else ""
+    yield "Active jobs", f"{status.get('activeJobs') or 0}{jobs}"
+    named = [f"{quota[key]} {word}" for key, word in (("cpus", "CPUs"), ("memory", "of memory")) if quota.get(key)]
+    named += [f"{count} {device}" for device, count in (quota.get("devices") or {}).items()]
+    yield "Quota", ", ".join(named)
+    yield "Storage", storage_facts(status.get("storage"), quota.get("storage"))
+
+
+def storage_facts(measured: Object | None, limit: str | None) -> str:
+    """What is used, of what, and by what."""
+    if measured is None:
+        return f"not measured yet, of {limit}" if limit else ""
+    parts = (("filesBytes", "files and outputs"), ("logsBytes", "logs"), ("foldersBytes", "folders of running jobs"))
+    by = ", ".join(f"{what} {size(measured[key])}" for key, what in parts if measured.get(key))
+    total = size(sum(measured.get(key) or 0 for key, _ in parts))
+    return f"{total}{f' of {limit}' if limit else ''}{f' ({by})' if by else ''}"
 
 
 def _change(

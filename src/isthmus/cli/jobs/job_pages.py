@@ -112,6 +112,7 @@ def _attempt(spec: Object, status: Object) -> str:
 
 def _times(job: Object) -> Iterable[tuple[str, str]]:
     status = job.get("status") or {}
+    who = status.get("submittedBy") or status.get("member")
     for title, path in (
         ("Submitted", ("metadata", "creationTimestamp")),
         ("Started", ("status", "startedAt")),
@@ -122,7 +123,7 @@ def _times(job: Object) -> Iterable[tuple[str, str]]:
         text = str((job.get(path[0]) or {}).get(path[1]) or "")
         later = title in ("Next try", "Deadline")
         reported = (text if later else f"{text}  ({age(*path)(job)} ago)") if text else ""
-        yield title, f"{reported} by {status['member']}" if title == "Submitted" and status.get("member") else reported
+        yield title, f"{reported} by {who}" if title == "Submitted" and who else reported
     start = status.get("estimatedStart") or {}
     yield "May start", f"between {start['earliest']} and {start['latest']}  (an estimate)" if start else ""
     yield "Ran for", run_time(job) if status.get("startedAt") else ""

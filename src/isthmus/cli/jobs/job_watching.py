@@ -20,6 +20,8 @@ from isthmus.client.places import JOBS
 from isthmus.client.requests import Object
 from isthmus.client.resuming import WatchCursor, WatchEvent
 
+from .jobs import submitted_by
+
 if TYPE_CHECKING:
     from isthmus.client.sync import Client
 
@@ -27,13 +29,21 @@ _LIKELY = {"NAME": 24, "PHASE": 9, "SITE": 8, "EXIT": 4, "TIME": 6, "AGE": 4, "M
 
 
 def watch_jobs(
-    client: Client, labels: str | None, fields: str | None, limit: int, everywhere: bool, form: Format
+    client: Client,
+    labels: str | None,
+    fields: str | None,
+    limit: int,
+    everywhere: bool,
+    form: Format,
+    user: str | None = None,
 ) -> None:
-    """Until somebody ends it."""
+    """Until somebody ends it; of one user, if one is named."""
     home = None if everywhere else client.namespace()
     rows = Rows([c for c in columns_of("Job", everywhere) if form is Format.WIDE or not c.wide])
-    cursor = _Newest(home, labels, fields, limit)
+    cursor = _Newest(home, labels, fields, limit, user)
     for event in client.read_watch(cursor):
+        if not submitted_by(event.object, user):
+            continue
         if form in (Format.JSON, Format.YAML):
             sys.stdout.write(json.dumps({"type": event.type, "object": event.object}, ensure_ascii=False) + "\n")
         elif form is Format.NAME:
@@ -46,9 +56,11 @@ def watch_jobs(
 class _Newest(WatchCursor):
     """A watch that begins with the newest jobs only, the oldest of them first."""
 
-    def __init__(self, home: str | None, labels: str | None, fields: str | None, limit: int) -> None:
+    def __init__(
+        self, home: str | None, labels: str | None, fields: str | None, limit: int, user: str | None = None
+    ) -> None:
         super().__init__(JOBS, home, labels, fields)
-        self._limit = limit
+        self._limit, self._user = limit, user
         self.first: list[Object] | None = None
         """What the watch began with."""
 
@@ -56,6 +68,7 @@ class _Newest(WatchCursor):
         """The first list is cut; a later one, after a gap, says only what changed."""
         events = sorted(super().listed(items, version), key=lambda event: birth(event.object))
         if self.first is None:
+            events = [event for event in events if submitted_by(event.object, self._user)]
             events = events[-self._limit :] if self._limit else events
             self.first = [event.object for event in events]
             if not events:

@@ -67,28 +67,34 @@ def jobs(
         selector = f"{selector},{_NO_ELEMENTS}" if selector else _NO_ELEMENTS
     fields = f"status.phase={wanted}" if wanted else None
     with client_for(url, token, namespace) as client:
+        user = str(client.whoami().get("username")) if mine else None
         if watch:
             from .job_watching import watch_jobs
 
-            watch_jobs(client, selector, fields, limit, everywhere, form)
+            watch_jobs(client, selector, fields, limit, everywhere, form, user)
             return
         found = client.list("jobs", labels=selector, fields=fields, everywhere=everywhere)
         if not found and not everywhere:
             check_tenant(client)
-        if mine:
-            me = str(client.whoami().get("username"))
-            found = [job for job in found if (job.get("status") or {}).get("member") == me]
-            if not found:
-                say(f"no job here is known to be {me}'s; jobs of tokens that belong to no member have no owner")
-                return
+    found = [job for job in found if submitted_by(job, user)]
     found.sort(key=birth)
     shown = found[-limit:] if limit else found
     if not shown and form in (Format.TABLE, Format.WIDE):
-        say("there are no jobs" + (f" in phase {wanted}" if wanted else "; start one with `isthmus run -- COMMAND`"))
+        whose = " of yours" if mine else ""
+        say(
+            f"there are no jobs{whose}"
+            + (f" in phase {wanted}" if wanted else "; start one with `isthmus run -- COMMAND`")
+        )
         return
     show(shown, columns_of("Job", everywhere), form)
     if len(shown) < len(found) and form in (Format.TABLE, Format.WIDE):
         say(f"{len(found) - len(shown)} older jobs are not shown; --limit 0 shows all")
+
+
+def submitted_by(job: Object, user: str | None) -> bool:
+    """Whether a job is this user's; everybody's are, if none is named."""
+    status = job.get("status") or {}
+    return user is None or (status.get("submittedBy") or status.get("member")) == user
 
 
 def check_tenant(client: Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,25 +87,36 @@ def _show(
     client: Client, name: str, streams: list[str], *, follow: bool, tail: int | None, attempt: int | None
 ) -> None:
     """Copy streams to where they belong: one after the other, or at once when following."""
-    failures: list[Exception] = []
     heard = threading.Event()
     if follow:
         in_background(client, client.namespace(), name, lambda: not heard.is_set())
 
     def copy(stream: str) -> None:
-        try:
-            for chunk in client.logs(name, follow=follow, stream=stream, tail=tail, attempt=attempt):
-                heard.set()
-                write_all(2 if stream == "stderr" else 1, chunk)
-        except Exception as error:  # noqa: BLE001 - raised again in the main thread
-            failures.append(error)
+        for chunk in client.logs(name, follow=follow, stream=stream, tail=tail, attempt=attempt):
+            heard.set()
+            write_all(2 if stream == "stderr" else 1, chunk)
 
-    threads = [threading.Thread(target=copy, args=(stream,), daemon=True) for stream in streams[1:] if follow]
-    for thread in threads:
-        thread.start()
-    for stream in streams[:1] if follow else streams:
-        copy(stream)
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    if follow and len(streams) > 1:
+        _at_once(copy, streams)
+    else:
+        for stream in streams:
+            copy(stream)
+
+
+def _at_once(copy: Callable[[str], None], streams: list[str]) -> None:
+    """Until all have ended, or one fails: who has closed standard output does not wait for the end of the other."""
+    ended: SimpleQueue[Exception | None] = SimpleQueue()
+
+    def run(stream: str) -> None:
+        try:
+            copy(stream)
+        except Exception as error:  # noqa: BLE001 - raised again in the main thread
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    for stream in streams:
+        threading.Thread(target=run, args=(stream,), daemon=True).start()
+    for _ in streams:
+        if (error := ended.get()) is not None:
+            raise error

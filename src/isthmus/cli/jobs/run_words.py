@@ -11,6 +11,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+SCRIPTS = (".py", ".sh", ".sbatch", ".slurm")
+"""How the names of scripts end."""
+
 
 class RunOptions(NamedTuple):
     """Everything that `isthmus run` may be given."""
@@ -161,9 +164,14 @@ def current_spellings(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def is_script(word: str) -> bool:
-    """Whether a first word names a script: a file here, and no program on the PATH."""
-    if "/" in word or not os.path.isfile(word):  # noqa: PTH113
+    """Whether a first word names a script: a file here, and no program.
+
+    A plain name is a program if it is on the PATH; a path is one if the file is executable, or not known as a script.
+    """
+    if not os.path.isfile(word):  # noqa: PTH113
         return False
+    if "/" in word:
+        return word.endswith(SCRIPTS) and not os.access(word, os.X_OK)
     from shutil import which
 
     return which(word) is None

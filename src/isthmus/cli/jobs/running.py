@@ -22,13 +22,13 @@ from isthmus.client.sync import HERE, Client, JobHandle
 from isthmus.errors import Forbidden, Invalid, IsthmusError, NotFound
 
 from .interrupting import GLANCE, Terminated, ask_detach_or_cancel, noted, raised, terminated
-from .run_words import RunOptions, is_script
+from .run_words import SCRIPTS, RunOptions, is_script
 from .stdin_reading import standard_input
 from .waiting import ANY_SITE, in_background, report_where, where
 
 _PYTHON = ".py"
-_TASK_FILES = (".yaml", ".yml")
-_FILES = (_PYTHON, ".sh", ".sbatch", ".slurm", *_TASK_FILES)
+_TASK_FILES = (".yaml", ".yml", ".json")
+_FILES = (*SCRIPTS, *_TASK_FILES)
 _PYTHON_LINE = "#!/usr/bin/env python3\n"
 
 
@@ -189,7 +189,9 @@ def what_to_run(words: tuple[str, ...], *, here: bool) -> tuple[list[str] | None
 
 
 def check_there(first: str) -> None:
-    """Raise NotFound for a first word that can only mean a file of this folder, and is none."""
+    """Raise NotFound or Invalid for a first word that can only mean a file of this folder, and is none."""
+    if first.endswith(_FILES) and os.path.isdir(first):  # noqa: PTH112
+        raise Invalid(f"{first} is a folder; name the script to run, such as {first.rstrip('/')}/job.sh")
     if first.endswith(_FILES) and "/" not in first and not os.path.exists(first):  # noqa: PTH110
         raise NotFound(f"there is no file {first} here; --force runs it as a program of the site")
 
@@ -445,6 +447,10 @@ def unusual_end(job: Object) -> str:
     phase, message = str(status.get("phase")), str(status.get("message") or "")
     if status.get("reason") == "StartFailed" and ((job.get("spec") or {}).get("command") or [""])[0] == "python":
         message = "there is no program python where it ran; write python3"
-    elif phase == "Succeeded" or (phase == "Failed" and status.get("exitCode") and not status.get("signal")):
+    elif phase == "Succeeded":
         return ""
+    elif phase == "Failed" and status.get("exitCode") and not status.get("signal"):
+        ordinary, _, message = message.partition(f"ended with exit code {status['exitCode']}. ")
+        if ordinary or not message:
+            return ""
     return f"{phase.lower()}: {message}" if message else phase.lower()

@@ -38,13 +38,25 @@ def lines(metrics: Object, width: int = 40) -> list[tuple[str, str]]:
     return found
 
 
+def newest(metrics: Object, width: int) -> dict[str, tuple[str, ...]]:
+    """Of every series the newest value, with its curve where there is width for one; ~ is an estimate."""
+    found: dict[str, tuple[str, ...]] = {}
+    for series in metrics.get("series") or ():
+        if values := [float(value) for _, value in series["points"]]:
+            about = "~" if series.get("source") == "estimated" else ""
+            amount = about + _amount(values[-1], str(series.get("unit") or ""))
+            found[str(series["name"])] = (f"{amount:<11}", sparkline(values, width)) if width else (amount,)
+    return found
+
+
 def _amount(value: float, unit: str) -> str:
     if unit == "bytes":
         return size(value)
     if unit == "fraction":
         return f"{value:.0%}"
-    words = {"cores": " cores", "watts": " W"}
-    return f"{value:.3g}{words.get(unit, '')}"
+    if unit == "cores":
+        return f"{value:.2f} cores"
+    return f"{value:.3g}{' W' if unit == 'watts' else ''}"
 
 
 def merged(before: Object | None, new: Object) -> Object:

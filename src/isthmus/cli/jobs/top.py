@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from isthmus.cli.tables import one_line, write
 from isthmus.client.requests import Object
 from isthmus.errors import IsthmusError
 
-from .sparklines import lines, merged
+from .sparklines import lines, merged, newest
 
 if TYPE_CHECKING:
     from isthmus.client.sync import Client
@@ -28,6 +29,9 @@ MOST = 50
 """Jobs that are looked at together: each costs a request every second."""
 _SHOWN = ("cpu", "memory", "power")
 _QUIT = b"qQ\x03"
+_SITE, _CELL, _WORDS = 12, 13, 50
+"""Width of the column of sites, of a value and its gap, and of what stands behind a curve."""
+_LEAST_CURVE, _MOST_CURVE = 8, 40
 
 
 def top(
@@ -54,7 +58,7 @@ def top(
     form = format_of(output)
     with client_for(url, token, namespace) as client, _keys() as quits:
         if name is None:
-            _all(client, form, once or not sys.stdout.isatty(), quits)
+            _all(client, form, once or not _may_redraw(), quits)
         else:
             _one(client, job_name(name), form, once, quits)
 
@@ -65,13 +69,14 @@ def _one(client: Client, name: str, form: Format, once: bool, quits: Quits) -> N
     while True:
         cursor = str(found["cursor"]) if found else None
         found = merged(found, client.metrics(name, since=cursor))
-        live = sys.stdout.isatty() and not once
+        live = _may_redraw() and not once
         over = bool(found["over"])
         if form in (Format.JSON, Format.YAML):
             write(found, form)
             return
         if live or once or over:
-            rows = [f"{title + ':':<12}{one_line(drawn)}" for title, drawn in lines(found)]
+            room = max(_LEAST_CURVE, min(_MOST_CURVE, _columns() - 12 - _WORDS))
+            rows = [f"{title + ':':<12}{one_line(drawn)}" for title, drawn in lines(found, room)]
             drawn = _draw(rows, drawn if live else 0)
         if once or over:
             break
@@ -94,7 +99,7 @@ def _all(client: Client, form: Format, once: bool, quits: Quits) -> None:
                 [{"job": job["metadata"]["name"], "series": found.get("series") or []} for job, found in measured], form
             )
             return
-        drawn = _draw(_table(measured, len(running)), 0 if once else drawn)
+        drawn = _draw(table(measured, len(running), _columns()), 0 if once else drawn)
         if once or quits.within(EVERY):
             return
 
@@ -106,20 +111,38 @@ def _metrics(client: Client, job: Object) -> Object:
         return {}
 
 
-def _table(measured: list[tuple[Object, Object]], running: int) -> list[str]:
-    """A line for each job. Pure."""
+def table(measured: list[tuple[Object, Object]], running: int, columns: int) -> list[str]:
+    """A line for each job, none of them longer than the terminal is wide. Pure."""
     if not measured:
         return ["no job is running"]
-    rows = [f"{'JOB':<28}{'SITE':<14}{'USE'}"]
+    longest = max(len(one_line(str(job["metadata"]["name"]))) for job, _ in measured)
+    name = min(longest, max(12, columns - _SITE - len(_SHOWN) * _CELL - 2)) + 2
+    curve = max(0, min(_MOST_CURVE, (columns - name - _SITE) // len(_SHOWN) - _CELL))
+    cell = _CELL + curve
+    rows = [f"{'JOB':<{name}}{'SITE':<{_SITE}}" + "".join(f"{title.upper():<{cell}}" for title in _SHOWN)]
     for job, found in measured:
-        used = [f"{title} {one_line(drawn)}" for title, drawn in lines(found) if title.lower().startswith(_SHOWN)]
-        site = str((job.get("status") or {}).get("site") or "")
-        rows.append(
-            f"{one_line(str(job['metadata']['name']))[:27]:<28}{site[:13]:<14}{'   '.join(used) or 'not measured yet'}"
-        )
+        site = one_line(str((job.get("status") or {}).get("site") or ""))
+        row = f"{_cut(one_line(str(job['metadata']['name'])), name - 2):<{name}}{_cut(site, _SITE - 2):<{_SITE}}"
+        used = newest(found, curve)
+        cells = [" ".join(used.get(title, ())) for title in _SHOWN]
+        rows.append(row + ("".join(f"{text:<{cell}}" for text in cells) if used else "not measured yet"))
     if running > len(measured):
         rows.append(f"and {running - len(measured)} more")
-    return rows
+    return [row.rstrip()[:columns] for row in rows]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _columns() -> int:
+    """How wide the terminal is; elsewhere as wide as most are."""
+    return shutil.get_terminal_size((120, 24)).columns or 120
+
+
+def _may_redraw() -> bool:
+    """Whether what was written can be written anew: a terminal, and one that knows how."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _draw(rows: list[str], above: int) -> int:

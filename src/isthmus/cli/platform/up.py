@@ -98,15 +98,15 @@ def up(
         if listen and elsewhere(there.url, settings.host, settings.port):
             stop = f"`isthmus down{_data_option(settings)}`"
             say(f"it keeps listening at {there.url}, not at {listen}; to move it, first {stop}", "33")
-        _greet(there, stop=f"isthmus down{_data_option(settings)}")
+        greet(there, stop=f"isthmus down{_data_option(settings)}")
         return
     if detach:
-        _greet(
+        greet(
             _detached(settings, store),
             stop=f"isthmus down{_data_option(settings)}",
         )
         return
-    _serve(settings, lambda instance: _greet(instance, stop="Ctrl-C"))
+    _serve(settings, lambda instance: greet(instance, stop="Ctrl-C"))
 
 
 def serve(
@@ -257,7 +257,8 @@ def _data_option(settings: ServerSettings) -> str:
     return "" if settings.data == default_data_folder(dict(os.environ)) else f" --data {settings.data}"
 
 
-def _greet(instance: Instance, *, stop: str) -> None:
+def greet(instance: Instance, *, stop: str) -> None:
+    """Say where it runs, and how to use and stop it."""
     warn_without_sandbox()
     data = instance.data
     sign_in = f"isthmus login --url {instance.url} --token-file {data / 'admin.token'}"

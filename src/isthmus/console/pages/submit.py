@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from operator import itemgetter
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -107,10 +108,11 @@ def _at_lines(text: str, error: IsthmusError) -> list[dict[str, Any]]:
         where = _LINE.search(error.message)
         return [{"line": int(where[1]) if where else 1, "field": "", "message": error.message}]
     lines = lines_of(text, [cause.field for cause in causes])
-    return [
+    found = [
         {"line": line, "field": cause.field, "message": cause.message}
         for line, cause in zip(lines, causes, strict=True)
     ]
+    return sorted(found, key=itemgetter("line"))
 
 
 async def _read(visit: Visit, text: str) -> dict[str, Any]:

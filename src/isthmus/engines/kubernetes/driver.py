@@ -10,9 +10,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from isthmus._kit.clock import utcnow
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.locks import KeyedLocks
 from isthmus._kit.tasks import SupervisedTasks, Work
@@ -26,6 +27,7 @@ from isthmus.engines.base import (
     LogReader,
     Observation,
     Run,
+    RunDisk,
     Stream,
 )
 from isthmus.engines.browsing import folder_gone
@@ -40,6 +42,7 @@ from isthmus.errors import (
     Misconfigured,
     NotFound,
     SiteUnavailable,
+    Superseded,
 )
 from isthmus.kubernetes import kubeconfigs
 from isthmus.kubernetes.client import KubernetesClient
@@ -58,6 +61,7 @@ from .sampling import Sampler
 from .settings import KubernetesSettings
 from .settling import KnownPod, PodSettler
 from .staging import StagedArchives
+from .tombstones import Tombstones, taken_over
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +94,12 @@ class KubernetesEngine:
         self._forgotten: set[str] = set()
         """Removed by us, and perhaps not yet gone: what is heard of them is no news."""
         self._submitting = KeyedLocks()
+        self._tombstones = Tombstones(self.client, settings, self._pods, self._jobs)
+        self._opened = utcnow()
 
     async def open(self) -> None:
         """Connect, and find the runs that were started earlier."""
+        self._opened = utcnow()
         reported = await self.client.get("/version")
         if inventories.version_of(reported) < inventories.OLDEST:
             raise Misconfigured(f"this cluster is {reported.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
@@ -111,6 +118,9 @@ class KubernetesEngine:
         notes = obj["metadata"].get("annotations") or {}
         run_id = obj["metadata"]["labels"].get(pods.RUN, "")
         if not pods.RUN_ID.fullmatch(run_id):
+            return
+        if self._tombstones.read(run_id, obj):
+            self._forgotten.add(run_id)
             return
         known = self._known.setdefault(run_id, KnownPod(run_id, self._engine_id(run_id)))
         known.has_job, known.cancelled = True, pods.CANCELLED in notes
@@ -135,6 +145,7 @@ class KubernetesEngine:
         self._sampler.power = self._settler.power = models
         reported = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
+        await self._tombstones.clear(utcnow())
         return inventories.inventory(reported, nodes, self._devices, await self._others())
 
     async def _others(self) -> Capacity | None:
@@ -176,8 +187,13 @@ class KubernetesEngine:
             if files is not None and staged:
                 await self._staging.pack(run.id, files)
             reach("submit:begin")
-            obj = pods.pod(run, self._settings, self._devices, stage=staged)
-            known = self._take(run.id, await self._create(self._pods, obj, run.id))
+            before = taken_over(run, self._opened)
+            obj = pods.pod(run, self._settings, self._devices, stage=staged, taken_over=before)
+            made = await self._create(self._pods, obj, run.id)
+            if await self._tombstones.has(run.id, made):
+                await self._staging.drop(run.id)
+                raise Superseded(f"Run {run.id} has ended under another control plane, and was forgotten.")
+            known = self._take(run.id, made)
         reach("submit:created")
         if not known.has_job and known.final is None:
             await self._make_job(known)
@@ -341,7 +357,7 @@ class KubernetesEngine:
         known = self._known.get(run_id)
         if known is not None:
             return known.observation()
-        if self._watcher.synced or not pods.RUN_ID.fullmatch(run_id):
+        if self._watcher.synced or run_id in self._forgotten or not pods.RUN_ID.fullmatch(run_id):
             return None
         try:
             return self._take(run_id, await self.client.get(f"{self._pods}/{pods.name_of(run_id)}")).observation()
@@ -383,6 +399,13 @@ class KubernetesEngine:
         path = f"{self._pods}/{pods.name_of(run_id)}"
         await self.client.delete(path, gracePeriodSeconds=grace)
 
+    async def measure(self) -> Mapping[str, RunDisk]:
+        """What the copies of logs take here; folders of pods are the cluster's."""
+        try:
+            return {run_id: RunDisk(size, 0) for run_id, size in (await self._logs.measure()).items()}
+        except OSError as error:
+            raise SiteUnavailable(f"The copies of logs cannot be read: {error}.") from error
+
     async def collect(self, run_id: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back the files that match."""
         known = await self._find(run_id)
@@ -417,16 +440,24 @@ class KubernetesEngine:
         known = self._known.get(run_id)
         if known is None or known.final is None:
             return
-        if known.pod is not None and not known.gone:
+        if known.pod is not None and (known.pod.taken_over or known.pod.barred):
+            await self.tidy(run_id)
             self._forgotten.add(run_id)
-        if known.has_job:
-            path = f"{self._jobs}/{pods.name_of(run_id)}"
-            await self.client.delete(path, propagationPolicy="Background")
-        if known.pod is not None and not (known.pod.owned or known.gone):
-            await self._delete_pod(run_id, 1)
+            await self._tombstones.keep(known, utcnow())
+        else:
+            await self._remove(known)
         await self._logs.remove(run_id)
         await self._sampler.remove(run_id)
         self._known.pop(run_id, None)
+
+    async def _remove(self, known: KnownPod) -> None:
+        if known.pod is not None and not known.gone:
+            self._forgotten.add(known.run_id)
+        if known.has_job:
+            path = f"{self._jobs}/{pods.name_of(known.run_id)}"
+            await self.client.delete(path, propagationPolicy="Background")
+        if known.pod is not None and not (known.pod.owned or known.gone):
+            await self._delete_pod(known.run_id, 1)
 
     # Logs
 

@@ -181,6 +181,10 @@ class LogCopies:
     def _path(self, run_id: str, stream: Stream) -> Path:
         return self._folder / f"{run_id}.{stream.value}"
 
+    async def measure(self) -> dict[str, int]:
+        """Bytes that the copies of each run take."""
+        return await asyncio.to_thread(_sizes, self._folder)
+
     async def read(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a copy; empty at its present end."""
         return await asyncio.to_thread(part_of, self._path(run_id, stream), offset, size)
@@ -204,6 +208,15 @@ class LogCopies:
         """Remove the copies of a run."""
         for stream in Stream:
             await asyncio.to_thread(self._path(run_id, stream).unlink, missing_ok=True)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            run_id = path.name.rpartition(".")[0]
+            found[run_id] = found.get(run_id, 0) + path.stat(follow_symlinks=False).st_blocks * 512
+    return found
 
 
 def _name(key: Key) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.engines.metering import memory_in_use
 
 from . import pods
 
@@ -59,6 +60,8 @@ class Pod:
     """Why the cluster took it away, in one word; servers from 1.26 on say so."""
     deleting: bool = False
     barred: bool = False
+    taken_over: bool = False
+    """Another control plane may have been about to create it, and may still be."""
     inert: bool = False
     """Made by the Job after ours was lost; it never runs."""
     owned: bool = False
@@ -106,6 +109,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         disrupted=(disrupted.get("reason") or "") if disrupted.get("status") == "True" else "",
         deleting=bool(metadata.get("deletionTimestamp")),
         barred=barred,
+        taken_over=pods.TAKEN_OVER in notes,
         inert=spec.get("schedulerName") == pods.NOBODY and not barred,
         owned=bool(metadata.get("ownerReferences")),
         names=tuple(entry["name"] for entry in spec.get("containers") or ()),
@@ -224,8 +228,8 @@ def _usage(main: Container, reported: Mapping[str, str]) -> RunUsage | None:
         elapsed = max(0.0, end - start)
     cpu = _number(reported, "nanoseconds", 1e-9)
     cpu = _number(reported, "microseconds", 1e-6) if cpu is None else cpu
-    peak = _number(reported, "peak")
-    return RunUsage(elapsed, cpu, None if peak is None else int(peak))
+    peak, cache, shared = (whole(reported.get(name, "")) for name in ("peak", "cache", "shared"))
+    return RunUsage(elapsed, cpu, memory_in_use(peak, max(0, (cache or 0) - (shared or 0))))
 
 
 def _number(reported: Mapping[str, str], name: str, unit: float = 1.0) -> float | None:

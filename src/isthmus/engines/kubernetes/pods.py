@@ -18,6 +18,7 @@ MANAGED = "app.kubernetes.io/managed-by"
 RUN, SITE, BARRED = "isthmus.dev/run", "isthmus.dev/site", "isthmus.dev/barred"
 CPUS, DEVICES = "isthmus.dev/milli-cpus", "isthmus.dev/devices"
 FINAL, CANCELLED = "isthmus.dev/final", "isthmus.dev/cancelled"
+TAKEN_OVER, FORGOTTEN = "isthmus.dev/taken-over", "isthmus.dev/forgotten"
 NOBODY = "isthmus.dev-nobody"
 """A scheduler that does not exist: a pod that names it never runs."""
 MAIN, ERRORS, FILES, STAGE = "main", "errors", "files", "stage"
@@ -42,9 +43,17 @@ def is_ours(obj: Mapping[str, Any], run_id: str, site: str) -> bool:
 
 
 def pod(
-    run: Run, settings: KubernetesSettings, devices: Mapping[str, KubernetesDevice], *, stage: bool
+    run: Run,
+    settings: KubernetesSettings,
+    devices: Mapping[str, KubernetesDevice],
+    *,
+    stage: bool,
+    taken_over: bool = False,
 ) -> dict[str, Any]:
-    """The pod of a run: unprivileged, with nothing of the cluster's in it."""
+    """The pod of a run: unprivileged, with nothing of the cluster's in it.
+
+    `taken_over`: another control plane may have been about to create it, and may still be.
+    """
     uid = run.account.uid or settings.uid
     image = run.image or settings.image
     if uid == 0 or image is None:
@@ -75,6 +84,8 @@ def pod(
     labels = labels_of(run.id, settings.site) | {"isthmus.dev/tenant": run.namespace}
     notes = {"isthmus.dev/job": run.job, CPUS: str(run.milli_cpus)}
     notes[DEVICES] = ",".join(f"{name}={count}" for name, count in run.devices.items())
+    if taken_over:
+        notes[TAKEN_OVER] = "true"
     metadata = {"name": name_of(run.id), "labels": labels, "annotations": notes}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 

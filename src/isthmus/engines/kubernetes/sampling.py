@@ -90,16 +90,20 @@ class Sampler:
         await asyncio.to_thread(self._path(run_id).unlink, missing_ok=True)
 
     def completed(self, run_id: str, usage: RunUsage | None, elapsed: float | None) -> RunUsage | None:
-        """What a run used, with what only its samples say: one that was killed or evicted left no report."""
+        """What a run used, with what only its samples say: one that was killed or evicted left no report.
+
+        Of the peak that it reported, files that the kernel kept are taken off, perhaps some that it has freed since:
+        what was seen in use stands.
+        """
         known = self._known.get(run_id)
         if known is None:
             return usage
         usage = usage or RunUsage(elapsed)
-        cpu, peak = usage.cpu_seconds, usage.peak_memory_bytes
+        cpu, peaks = usage.cpu_seconds, (usage.peak_memory_bytes, known.peak)
         return replace(
             usage,
             cpu_seconds=known.cpu_seconds if cpu is None else cpu,
-            peak_memory_bytes=known.peak if peak is None else peak,
+            peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
         )
 
     def _path(self, run_id: str) -> Path:

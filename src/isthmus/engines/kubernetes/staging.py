@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import io
 import os
+import secrets
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 from isthmus._kit.quantities import format_bytes
 from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import matching
-from isthmus.errors import EngineRefused
+from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.kubernetes.client import KubernetesClient
 from isthmus.resources.trees import check_link
 
@@ -45,8 +46,12 @@ class StagedArchives:
 
     async def pack(self, run_id: str, files: FileSource) -> None:
         """Keep the files of a run until they are in its pod."""
-        if not self.archive(run_id).exists():
+        if self.archive(run_id).exists():
+            return
+        try:
             await asyncio.to_thread(_pack, self.archive(run_id), files)
+        except OSError as error:  # the disk is full, or another control plane is done with the run
+            raise SiteUnavailable(f"The files of run {run_id} could not be packed: {error}.") from error
 
     async def send(self, run_id: str, pod: str) -> None:
         """Bring the archive into the waiting pod, and let the program begin."""
@@ -56,7 +61,11 @@ class StagedArchives:
 
     async def drop(self, run_id: str) -> None:
         """The files are in the pod, or will never be."""
-        await asyncio.to_thread(self.archive(run_id).unlink, missing_ok=True)
+        await asyncio.to_thread(self._drop, run_id)
+
+    def _drop(self, run_id: str) -> None:
+        for path in (self.archive(run_id), *self._folder.glob(f"{run_id}.*.new")):
+            path.unlink(missing_ok=True)
 
     async def collect(self, pod: str, patterns: Sequence[str], sink: FileSink) -> list[str]:
         """Bring back what matches; a sentence for each match that was not kept."""
@@ -155,7 +164,7 @@ def _shown(path: str) -> str:
 
 
 def _pack(path: Path, files: FileSource) -> None:
-    new = path.with_suffix(".new")
+    new = path.with_suffix(f".{secrets.token_hex(6)}.new")  # another control plane may do the same
     with tarfile.open(new, "w", format=tarfile.GNU_FORMAT) as archive:
         for file in files.files:
             entry = tarfile.TarInfo(file.path)

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 
 from isthmus.engines import batch_scripts
 from isthmus.engines.base import Run
+from isthmus.engines.shell_lines import cannot_run, of_script
 
 WORK = "/work"
 CONTROL = "/isthmus"
 GRACE_SECONDS = 10
+_CANNOT_RUN = cannot_run('"$1"')
 
 # $1: separate or merged; $2: seconds, or nothing; $3: text of a script, or nothing; $4: the file that it reads; $5: the
 # folder to start in; the rest is the program.
@@ -40,7 +42,7 @@ for name in INT HUP QUIT USR1 USR2; do trap "kill -s $name \\$child 2>/dev/null"
 why=
 case $input in /*) ;; *) input={WORK}/$input ;; esac
 if ! cd "$folder"; then why="the job's folder has no folder $folder to start in"
-elif ! command -v -- "$1" >/dev/null 2>&1; then missing=$1 why="$1: not found, or not executable"
+elif {_CANNOT_RUN}; then missing=$1 why="$1: not found, or not executable"
 elif [ ! -r "$input" ]; then why="${{input#{WORK}/}}, which is to be its standard input, is not among its files"
 fi
 if [ -n "$why" ]; then
@@ -75,6 +77,10 @@ look() {{ [ -r "$2" ] && while read -r word number rest; do
   [ -e {CONTROL}/late ] && echo "late=1"
   look - /sys/fs/cgroup/memory/memory.max_usage_in_bytes peak
   look - /sys/fs/cgroup/memory.peak peak
+  look total_cache /sys/fs/cgroup/memory/memory.stat cache
+  look file /sys/fs/cgroup/memory.stat cache
+  look total_shmem /sys/fs/cgroup/memory/memory.stat shared
+  look shmem /sys/fs/cgroup/memory.stat shared
   look - /sys/fs/cgroup/cpuacct/cpuacct.usage nanoseconds
   look - /sys/fs/cgroup/cpu,cpuacct/cpuacct.usage nanoseconds
   look usage_usec /sys/fs/cgroup/cpu.stat microseconds
@@ -156,13 +162,7 @@ def terminate(grace: float) -> list[str]:
 
 def words(run: Run) -> list[str]:
     """The program and its arguments; a script by the interpreter that its first line names."""
-    if run.script is None:
-        return list(run.command)
-    script = f"{CONTROL}/script"
-    first = run.script.split("\n", 1)[0]
-    if first.startswith("#!") and (interpreter := first[2:].strip().split(None, 1)):
-        return [*interpreter, script, *run.args]
-    return ["/bin/sh", script, *run.args]
+    return list(run.command) if run.script is None else [*of_script(run.script, f"{CONTROL}/script"), *run.args]
 
 
 def environment(run: Run, devices: Mapping[str, int], node: str = "") -> dict[str, str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.engines.local.processes import send
+from isthmus.engines.metering import memory_in_use
 
 PERIOD = 100_000
 _WANTED = ("memory", "cpu", "pids")
@@ -277,16 +278,13 @@ def oom_kills(group: Group) -> int:
 
 
 def peak_memory(group: Group, seen: int = 0) -> int | None:
-    """The most bytes that were in use at once, of which at least so many were seen; None if the kernel does not say.
-
-    The kernel's own peak counts files that it keeps at hand, which cost the job nothing. What of them is still there
-    when its processes are gone is taken off; what was seen in use stands.
-    """
+    """The most bytes that were in use at once, of which at least so many were seen; None if the kernel does not say."""
     lines = _lines(group.peak)
     if not lines:
         return None
-    kept = _statistic(group, "file", "total_cache")
-    return min(int(lines[0][0]), max(seen, int(lines[0][0]) - kept))
+    # Memory that processes share counts as files do, but is the job's own.
+    kept = _statistic(group, "file", "total_cache") - _statistic(group, "shmem", "total_shmem")
+    return memory_in_use(int(lines[0][0]), kept, seen)
 
 
 def working_set(group: Group) -> int | None:

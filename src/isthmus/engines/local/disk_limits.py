@@ -43,12 +43,14 @@ class DiskLimit:
         self._walk = self._measure()
         self.over = ""
         """Why the run must end; empty while it need not."""
+        self.measured = 0
+        """Bytes, as of the last time that everything was looked at."""
 
     def look(self, elapsed: float) -> float:
         """Measure on for a moment; how many seconds may pass until the next time."""
         for seen in self._walk:
             if seen > self.limit:
-                self.over = self._too_much()
+                self.over, self.measured = self._too_much(), seen
                 return _LONGEST
             return _PIECE_SECONDS * _SHARE
         self._walk = self._measure()
@@ -80,6 +82,7 @@ class DiskLimit:
                     yield self.limit + 1
         if found > self.limit:
             yield found
+        self.measured = found
 
     def _open_deleted(self, folder: str, seen: set[int]) -> Iterator[os.stat_result]:
         """Files that a process has open and that no folder shows."""

@@ -14,8 +14,9 @@ import os
 import platform
 import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from isthmus._kit.crashpoints import reach
 from isthmus._kit.quantities import format_unequal_bytes
@@ -32,6 +33,7 @@ from isthmus.engines.base import (
     LogReader,
     Observation,
     Run,
+    RunDisk,
     RunState,
     Stream,
 )
@@ -54,10 +56,10 @@ from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
 from .observing import free_work, is_over, look, look_and_settle, process_of, settle
 from .processes import open_pidfd
-from .reading import LocalReader
+from .reading import LocalReader, measured
 from .run_following import RunFollower
 from .settings import LocalSettings
-from .staging import Contents, StagedFolder, clear_abandoned
+from .staging import Contents, StagedFolder, StagingArea
 
 SHARED_NETWORK = "the machine's own, loopback included"
 # A name that is too long, or not for this file system: trying again would not help.
@@ -70,6 +72,7 @@ class LocalEngine:
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
         self._layout = Layout(settings.root.absolute())
+        self._staging = StagingArea(self._layout, settings.owner)
         self._superuser = os.geteuid() == 0
         self._cpus = settings.cpus if settings.cpus is not None else float(len(os.sched_getaffinity(0)))
         self._memory = settings.memory_bytes if settings.memory_bytes is not None else _machine_memory() * 9 // 10
@@ -92,6 +95,11 @@ class LocalEngine:
         self._reader = LocalReader(self._layout, self.tasks)
         self._follower = RunFollower(self._layout, self._reader.wake)
         self._keeper: Keeper | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder of everything of its runs."""
+        return self._layout.root
 
     @property
     def capabilities(self) -> Capabilities:
@@ -120,7 +128,7 @@ class LocalEngine:
     def _look_around(self) -> None:
         try:
             self._layout.make(0o700)
-            clear_abandoned(self._layout)
+            self._staging.take_over()
         except OSError as error:
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: {error}.") from error
         self._current_sandbox(again=True)
@@ -186,6 +194,7 @@ class LocalEngine:
         self._power = {c.name: (p.idle_watts, p.busy_watts) for c in classes if (p := c.spec.power) is not None}
         if not os.access(self._layout.runs, os.W_OK | os.X_OK):
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: it is missing or closed.")
+        self._staging.check()
         sandbox = await asyncio.to_thread(self._current_sandbox, again=True)
         counts = {name: len(kind.units) for name, kind in self._kinds.items()}
         node = SiteNode(name=socket.gethostname(), cpus=self._cpus, memory_bytes=self._memory, devices=counts)
@@ -288,6 +297,7 @@ class LocalEngine:
                 raise EngineRefused(
                     f"A file sent along cannot be made here: {error}. Rename it, or leave it out with .gitignore."
                 ) from error
+            self._staging.check()
             raise SiteUnavailable(f"The folder of run {run.id} could not be prepared: {error}.") from error
 
     def _stage(self, run: Run, files: FileSource | None, image: UnpackedImage | None) -> None:
@@ -297,8 +307,8 @@ class LocalEngine:
         if image is not None and (why := self._no_images()):
             raise SiteUnavailable(f"This site runs no container images now: {why}. It is tried again later.")
         open_path = self._superuser and sandbox is None
-        staging = StagedFolder(self._layout, run.id, identity, superuser=self._superuser, open_path=open_path)
         folder = self._layout.run(run.id)
+        staging = StagedFolder(self._staging, folder, identity, superuser=self._superuser, open_path=open_path)
         with staging:
             staging.bring(files)
             # Under one lock: choosing units, and the folder that makes the choice hold.
@@ -428,6 +438,13 @@ class LocalEngine:
         except OSError as error:
             raise SiteUnavailable(f"The working folder of run {run_id} cannot be read: {error}.") from error
 
+    async def measure(self) -> Mapping[str, RunDisk]:
+        """What each run takes of this machine's disk."""
+        try:
+            return await asyncio.to_thread(measured, self._layout)
+        except OSError as error:
+            raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be read: {error}.") from error
+
     async def tidy(self, run_id: str) -> None:
         """Free the working folder of a run that is over."""
         folder = self._folder(run_id)
@@ -451,7 +468,8 @@ class LocalEngine:
                 return False
             free_work(folder)
             # Out of the way first: a half-removed folder must not look like a run that was never started.
-            gone = self._layout.staging / f"{folder.run_id}-forgotten-{os.getpid()}"
+            self._staging.check()
+            gone = self._staging.new(folder.run_id)
             folder.path.rename(gone)
             remove_tree(gone)
         finally:

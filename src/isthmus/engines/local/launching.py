@@ -17,7 +17,7 @@ from typing import Any
 from isthmus._kit.quantities import format_bytes
 from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
-from isthmus.engines.shell_lines import read_from
+from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 from isthmus.errors import Cause, EngineRefused
 from isthmus.images.cache import UnpackedImage
 
@@ -26,12 +26,12 @@ from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
 from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
+_CANNOT_RUN = cannot_run('"$1"')
+
 GRACE_SECONDS = 10.0
 _IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH in an image that sets none: what container runtimes give."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Some shells do not let these be assigned; `env` sets them.
-_SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
 
 
 def check_words(run: Run) -> None:
@@ -90,23 +90,20 @@ def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, 
 
     What the program reads is opened here, with no more rights than the job has.
     """
-    plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
-    odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
-    through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
     lines = [
         f"printf + >&{REPORT_FD}",
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
         *([f"cd {JOB_HOME} || exit 127"] if image else []),
-        *plain,
+        *exports(env),
         *([read_from(stdin)] if stdin else []),
         *([_start_in(start)] if start else []),
-        'if ! command -v -- "$1" >/dev/null 2>&1; then',
+        f"if {_CANNOT_RUN}; then",
         f"  printf missing >&{REPORT_FD}",
         '  echo "isthmus: $1: not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        f'exec {through}"$@" {REPORT_FD}>&-',
+        f'exec {through_env(env)}"$@" {REPORT_FD}>&-',
     ]
     return "\n".join(lines) + "\n"
 
@@ -119,13 +116,8 @@ def _start_in(folder: str) -> str:
 
 
 def program(run: Run, script: str) -> list[str]:
-    """The command to run. The interpreter that a script names is called by us: no need for an executable file."""
-    if run.script is None:
-        return list(run.command)
-    first = run.script.split("\n", 1)[0]
-    if first.startswith("#!") and (words := first[2:].strip().split(None, 1)):
-        return [*words, script, *run.args]
-    return ["/bin/sh", script, *run.args]
+    """The command to run; `script` is the file that holds the run's script."""
+    return list(run.command) if run.script is None else [*of_script(run.script, script), *run.args]
 
 
 def make_spec(

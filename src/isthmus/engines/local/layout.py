@@ -3,14 +3,15 @@
 ```
 root/
   keeper-<version>.{lock,sock,log}   the keeper
-  staging/<run id>-<random>/         a run being prepared; renamed to runs/ when complete
+  staging/<owner>.<token>/           of the control plane that opened the site last; see `staging`
+    <run id>-<random>/               a run being prepared; renamed to runs/ when complete
   units/<class>/<unit>               which run has which unit of a device
   runs/<run id>/
     spec.json    the plan that the supervisor follows       lock      held by the supervisor while it lives
     started      written before the program is started      ended     written when everything of it is over
     cancel       the end was asked for                      launch/   the launcher, and the script if there is one
     stdout.log stderr.log                                   work/ tmp/  the job's own folders
-    samples      what it used, sampled while it ran
+    samples      what it used, sampled while it ran         disk      bytes of work/ and tmp/, as last measured
 ```
 
 A record appears whole or not at all: it is written under another name and renamed. The room for `started` and
@@ -93,6 +94,11 @@ class RunFolder:
     def samples(self) -> Path:
         """What it used, sampled while it ran; see `engines.sampling`."""
         return self.path / "samples"
+
+    @property
+    def disk(self) -> Path:
+        """Bytes that its own folders take, as the supervisor last measured them."""
+        return self.path / "disk"
 
     @property
     def sampling_log(self) -> Path:

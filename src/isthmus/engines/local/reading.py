@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
+from isthmus._kit.files import read_regular
+from isthmus._kit.numbers import whole
 from isthmus._kit.tasks import SupervisedTasks
-from isthmus.engines.base import FilePart, FolderListing, Stream
+from isthmus.engines.base import FilePart, FolderListing, RunDisk, Stream
 from isthmus.engines.browsing import list_folder, read_part
 from isthmus.errors import NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
@@ -16,6 +19,31 @@ from .layout import Layout, RunFolder, read_record, valid_run_id
 from .logs import LogWatcher, read_at, size_of
 
 T = TypeVar("T")
+_MOST_BYTES = 2**60
+
+
+def measured(layout: Layout) -> dict[str, RunDisk]:
+    """What each run takes of the disk: its logs by looking, its folders as its supervisor noted. Raises OSError."""
+    found = {}
+    for run_id in layout.run_ids():
+        folder = layout.run(run_id)
+        kept = (folder.log("stdout"), folder.log("stderr"), folder.samples)
+        found[run_id] = RunDisk(sum(map(_blocks, kept)), _noted(folder) if folder.work.exists() else 0)
+    return found
+
+
+def _blocks(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:  # not there yet, or no more
+        return 0
+
+
+def _noted(folder: RunFolder) -> int:
+    try:
+        return min(whole(read_regular(folder.disk, 32)) or 0, _MOST_BYTES)
+    except OSError:  # not measured yet, or not by us
+        return 0
 
 
 class LocalReader:

@@ -27,6 +27,8 @@ class LocalSettings:
 
     root: Path
     """Folder of all runs. On a local file system: locks and renames must be reliable."""
+    owner: str = "site"
+    """Whose the folder is, the uid of the site: of those who open it for one owner, only the last can begin runs."""
     cpus: float | None = None
     """Cpus to offer. Default: all that this process may use."""
     memory_bytes: int | None = None

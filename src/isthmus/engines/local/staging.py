@@ -1,7 +1,10 @@
 """Preparing the folder of a run: made under another name, complete, then renamed into place.
 
-Whoever renames first wins; another submission of the same run finds the folder and throws its own away. A folder
-left by a crash is recognised by its lock, which nobody holds any more.
+Whoever renames first wins; another submission of the same run finds the folder and throws its own away.
+
+Whoever opens the site takes it over: each control plane prepares runs in a folder of its own below `staging/`, which
+the next one to open the site moves away before it looks for runs. One that was stopped meanwhile has nothing left to
+rename when it wakes up, so it begins no run that has been, and was forgotten since.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -21,14 +25,15 @@ from typing import Any
 from isthmus._kit.crashpoints import reach
 from isthmus.engines.base import FileSource, Stream
 from isthmus.engines.collecting import remove_tree
-from isthmus.errors import EngineRefused
+from isthmus.errors import EngineRefused, Superseded
 from isthmus.resources.trees import TreeFile, check_link, check_path
 
 from .isolation import AccountIdentity
-from .layout import Layout, RunFolder, reserve_record, try_lock
+from .layout import Layout, RunFolder, reserve_record
 
 _FICLONE = 0x40049409
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPENER = re.compile(r"([^.]*)\.[0-9a-f]{12}")
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
@@ -46,29 +51,59 @@ class Contents:
     """Whether what has such a name already stays before the output."""
 
 
+class StagingArea:
+    """Where one control plane prepares runs, until another opens the site."""
+
+    def __init__(self, layout: Layout, owner: str) -> None:
+        self._layout, self._owner = layout, owner
+        self._path = layout.staging / f"{owner}.{secrets.token_hex(6)}"
+
+    def take_over(self) -> None:
+        """Move away what others prepare for the same owner, and what earlier ones left; then make our own."""
+        for path in self._layout.staging.iterdir():
+            name = path.name.removeprefix(".")
+            opener = _OPENER.fullmatch(name)
+            if name == "trial" or not path.is_dir() or (opener and opener[1] != self._owner):
+                continue
+            old = path.with_name(f".{name}")
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(old)  # from now on, whoever made it finds nothing under its name
+            remove_tree(old)
+        self._path.mkdir(mode=0o700)
+
+    @property
+    def ours(self) -> bool:
+        """Whether nobody has opened the site since."""
+        return self._path.is_dir()
+
+    def check(self) -> None:
+        """Raise Superseded if somebody has."""
+        if not self.ours:
+            raise Superseded(f"Another control plane has opened the folder of runs {self._layout.root} since.")
+
+    def new(self, name: str) -> Path:
+        """A name in it that nothing has."""
+        return self._path / f"{name}-{secrets.token_hex(6)}"
+
+
 class StagedFolder:
     """One folder being prepared."""
 
     def __init__(
-        self, layout: Layout, run_id: str, identity: AccountIdentity, *, superuser: bool, open_path: bool
+        self, area: StagingArea, final: RunFolder, identity: AccountIdentity, *, superuser: bool, open_path: bool
     ) -> None:
-        self._layout = layout
-        self._final = layout.run(run_id)
-        self._path = layout.staging / f"{run_id}-{secrets.token_hex(6)}"
+        self._final = final
+        self._path = area.new(final.run_id)
         self._identity = identity
         self._owned = superuser
         # Without a sandbox the job's own account must be able to pass through to its folders.
         self._mode = 0o711 if open_path else 0o700
-        self._lock: int | None = None
 
     def __enter__(self) -> StagedFolder:
         self._path.mkdir(mode=0o700)
-        self._lock = try_lock(self._path / "lock")
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
         remove_tree(self._path)
 
     def bring(self, files: FileSource | None) -> None:
@@ -236,17 +271,3 @@ def _copy_data(source: int, out: int, size: int) -> None:
             if not copied:
                 return
             start += copied
-
-
-def clear_abandoned(layout: Layout) -> None:
-    """Remove what preparations left that did not finish."""
-    for path in layout.staging.iterdir():
-        if path.name == "trial" or not path.is_dir():
-            continue
-        try:
-            lock = try_lock(path / "lock")
-        except OSError:
-            continue
-        if lock is not None:
-            os.close(lock)
-            remove_tree(path)

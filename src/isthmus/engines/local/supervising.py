@@ -137,6 +137,7 @@ class Supervisor:
         folders = (folder.work, folder.tmp)
         self._disk = DiskLimit(folders, spec.get("max_disk_bytes", 0), self._members)
         self._disk_at = self._began[1] + self._disk.first()
+        self._noted = 0
 
     def begin(self) -> None:
         """Write that the run is started; raises OSError, and then nothing was."""
@@ -235,6 +236,7 @@ class Supervisor:
                 self._log_at = now + self._logs.pause(now - self._began[1])
             if now >= self._disk_at and not self._wanted:
                 self._disk_at = now + self._disk.look(now - self._began[1])
+                self._note_disk()
                 if self._disk.over:
                     self._terminate("DiskLimit", _DISK_GRACE)
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]
@@ -243,6 +245,13 @@ class Supervisor:
             poll.poll(max(0.0, min(times) - now) * 1000 + 1)
             self._heed()
             self._meter.sample()
+
+    def _note_disk(self) -> None:
+        """Write down what its folders take, for whoever adds up what a tenant takes."""
+        if self._disk.measured != self._noted:
+            self._noted = self._disk.measured
+            with contextlib.suppress(OSError):
+                self._folder.disk.write_text(str(self._noted))
 
     def _sample(self) -> None:
         """Write down what the run uses. By the clock that does not jump, like its end."""

@@ -76,7 +76,7 @@ class SlurmEngine:
             transport, settings.poll_seconds, self._digest, lambda: wanted_of(self._active.values())
         )
         self._settler = RunSettler(transport, files, self._watcher.fresh)
-        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest)
+        self._mailbox = Mailbox(files, self._watcher, self._active, self._digest, self._take_its_word)
         self._digesting = asyncio.Lock()
         self._news = News()
         self.tasks = SupervisedTasks(failed=count_task_failure)
@@ -358,12 +358,26 @@ class SlurmEngine:
         running = any(known.job and known.job.meaning.state is RunState.RUNNING for known in self._active.values())
         self._watcher.watch(bool(self._active), running=running)
 
+    async def _take_its_word(self, known: KnownRun) -> None:
+        async with self._digesting:
+            try:
+                await self._settler.take_its_word(known)
+            finally:
+                if known.record.final is not None:
+                    self._notify_over(known.run_id)
+
     def _due(self, changed: set[str]) -> set[str]:
-        """What is reported now. Why runs wait follows after a burst: each message is a write that it would wait for."""
+        """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.
+
+        That a run runs which has just said that it ends follows only if Slurm does not end it soon.
+        """
         changed |= self._untold
-        self._untold = set()
-        if self._watcher.in_burst:
-            self._untold = {run_id for run_id in changed if (known := self._active.get(run_id)) and known.waits}
+        in_burst, known = self._watcher.in_burst, self._active
+        self._untold = {
+            run_id
+            for run_id in changed
+            if run_id in known and ((in_burst and known[run_id].waits) or self._mailbox.is_ending(run_id))
+        }
         return changed - self._untold
 
     async def _compare(self, known: KnownRun, job: SlurmJob) -> bool:

@@ -106,6 +106,7 @@ def order_of(spec: ExperimentSpec, cells: list[Cell]) -> Iterator[tuple[Cell, in
 
 def job_of(experiment: Experiment, template: dict[str, Any], cell: Cell, repetition: int, point: Point) -> Any:
     """The job of one run, as it goes to the store."""
+    seen = experiment.status
     names = {**point, "repetition": str(repetition)}
     names |= {n: v for n, v in (("device", cell.device), ("site", cell.site), ("image", cell.image)) if v is not None}
     meta = {
@@ -133,7 +134,7 @@ def job_of(experiment: Experiment, template: dict[str, Any], cell: Cell, repetit
         "kind": "Job",
         "metadata": meta,
         "spec": _spec(experiment.spec, template, cell, names),
-        "status": JobStatus(member=experiment.status.member).to_json(),
+        "status": JobStatus(member=seen.member, submitted_by=seen.submitted_by).to_json(),
     }
 
 

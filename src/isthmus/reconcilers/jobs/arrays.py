@@ -104,7 +104,7 @@ class ArrayKeeper:
             "kind": job.kind,
             "metadata": meta,
             "spec": spec,
-            "status": JobStatus(member=job.status.member).to_json(),
+            "status": JobStatus(member=job.status.member, submitted_by=job.status.submitted_by).to_json(),
         }
         try:
             await self._writer.create(child)

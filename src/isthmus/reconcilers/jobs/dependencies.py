@@ -52,7 +52,7 @@ def outlook(job: Job, find: Callable[[str], Other | None]) -> DependencyOutlook:
             if holds is None:
                 hopeless = hopeless or f"job {dependency.job} ended as {other.phase}, so it never {_wanted(dependency)}"
             elif not holds:
-                waits_for = waits_for or f"waits until job {dependency.job} {_wanted(dependency)}"
+                waits_for = waits_for or f"waits until job {dependency.job} has {_wanted(dependency)}"
     return DependencyOutlook(resolved, waits_for, hopeless)
 
 

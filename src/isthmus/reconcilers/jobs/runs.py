@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from isthmus._kit.clock import parse_timestamp
 from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
 from isthmus.engines.batch_scripts import number_of
 from isthmus.errors import Invalid
@@ -58,6 +59,7 @@ def run_of(job: Job, tenant: Tenant | None, *, after: tuple[After, ...] = (), ar
         options=tuple(spec.engine_options.values()),
         after=after,
         array=_part(job, int(index), array) if index is not None and array is not None else None,
+        placed_at=parse_timestamp(job.status.placed_at) if job.status.placed_at else None,
     )
 
 

@@ -31,7 +31,7 @@ from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
 from isthmus.resources.plans import PlanStatus
 from isthmus.resources.sites import Site
 from isthmus.resources.states import JobPhase
-from isthmus.resources.tenants import Tenant, TenantSpec
+from isthmus.resources.tenants import Tenant, full_storage
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
@@ -112,7 +112,8 @@ class Placer:
         if self._decided is NOTHING and not self._planner.is_needed and not self._index.ledger.waiting:
             JOBS_WAITING.set(0)
             return Plan()
-        ground = Ground(self._site_views(), self._tenant_specs())
+        tenants = [self._typed.of(Tenant, record) for record in self._tenants.all()]
+        ground = Ground(self._site_views(), {tenant.name: tenant.spec for tenant in tenants}, full_storage(tenants))
         made, self._decided, spent = await place(self._index, self._planner, ground)
         for uid in self._decided.stops:
             await self._stop(uid)
@@ -220,9 +221,6 @@ class Placer:
     def _view(self, site: Site, classes: Mapping[str, DeviceClass]) -> SiteView:
         engine = self._engines.find(site.name)
         return site_view(site, engine.capabilities if engine else None, classes, connected=engine is not None)
-
-    def _tenant_specs(self) -> dict[str, TenantSpec]:
-        return {record.key.name: self._typed.of(Tenant, record).spec for record in self._tenants.all()}
 
 
 def declare(shared: Shared) -> Background:

@@ -154,7 +154,7 @@ async def place(index: JobIndex, planner: DeadlinePlanner, ground: Ground) -> Pl
 
     What happens and what `isthmus plan` says are both decided here.
     """
-    budgets = Budgets(index.ledger, ground.tenants)
+    budgets = Budgets(index.ledger, ground.tenants, ground.full)
     decided = await planner.decide(ground, budgets)
     began = time.monotonic()
     made = plan(index.ledger, ground.sites, ground.tenants, held=decided.held, budgets=budgets)

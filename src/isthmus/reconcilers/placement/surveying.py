@@ -52,6 +52,8 @@ class Ground:
 
     sites: Sequence[SiteView]
     tenants: Mapping[str, TenantSpec]
+    full: Mapping[str, str] = field(default_factory=dict)
+    """Of tenants whose storage is used, what takes it."""
 
 
 @dataclass(frozen=True, slots=True)

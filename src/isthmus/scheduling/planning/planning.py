@@ -135,8 +135,8 @@ def plan_deadlines(situation: Situation) -> Outlook:
     pressing = sorted((task for task in situation.tasks if task.ways), key=lambda task: (task.latest(), task.uid))
     tasks, crowded = pressing[:MOST_TASKS], frozenset(task.uid for task in pressing[MOST_TASKS:])
     effort = max(0, _EFFORT // max(1, sum(len(task.ways) for task in tasks)))
-    first = min((_draft(situation, order) for order in _orders(tasks)), key=_total)
-    begun = [first, *(d for o in _proposed(situation, tasks) if (d := _draft(situation, o)).total < first.total)]
+    first = min((draft_of(situation, order) for order in _orders(tasks)), key=_total)
+    begun = [first, *(d for o in _proposed(situation, tasks) if (d := draft_of(situation, o)).total < first.total)]
     best = min((_finished(situation, draft, effort) for draft in begun), key=_total)
     return Outlook(best.seats, best.stops, best.total, crowded)
 
@@ -172,7 +172,9 @@ class _Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class DraftOrder:
+    """In which order tasks are drafted, and what is wished for some of them."""
+
     tasks: tuple[Task, ...]
     wishes: Mapping[str, tuple[str, tuple[str, int]]] = field(default_factory=dict)
 
@@ -186,20 +188,20 @@ def _finished(situation: Situation, draft: _Draft, effort: int) -> _Draft:
     return _with_stops(situation, _improved(situation, draft, effort))
 
 
-def _orders(pressing: Sequence[Task]) -> Iterator[_Order]:
-    yield _Order(tuple(pressing))  # greedy: the most pressing first
+def _orders(pressing: Sequence[Task]) -> Iterator[DraftOrder]:
+    yield DraftOrder(tuple(pressing))  # greedy: the most pressing first
     if len(pressing) > 1:
-        yield _Order(tuple(sorted(pressing, key=lambda task: (-task.weight, task.latest(), task.uid))))
+        yield DraftOrder(tuple(sorted(pressing, key=lambda task: (-task.weight, task.latest(), task.uid))))
         shortest = {task.uid: min(way.seconds for way in task.ways) * task.remaining for task in pressing}
-        yield _Order(tuple(sorted(pressing, key=lambda task: (shortest[task.uid], task.uid))))
+        yield DraftOrder(tuple(sorted(pressing, key=lambda task: (shortest[task.uid], task.uid))))
 
 
-def _proposed(situation: Situation, pressing: Sequence[Task]) -> Iterator[_Order]:
+def _proposed(situation: Situation, pressing: Sequence[Task]) -> Iterator[DraftOrder]:
     for proposal in situation.proposals:
-        yield _Order(tuple(sorted(pressing, key=lambda task: task.uid not in proposal)), proposal)
+        yield DraftOrder(tuple(sorted(pressing, key=lambda task: task.uid not in proposal)), proposal)
 
 
-def _draft(situation: Situation, order: _Order, sites: Mapping[str, Timeline] | None = None) -> _Draft:
+def draft_of(situation: Situation, order: DraftOrder, sites: Mapping[str, Timeline] | None = None) -> _Draft:
     """One after the other, each what is best for it."""
     lines = {name: line.copy() for name, line in (sites or situation.sites).items()}
     seats: dict[str, Seat] = {}
@@ -227,7 +229,7 @@ def _improved(situation: Situation, draft: _Draft, tries: int) -> _Draft:
         for task in late[:tries]:
             tries -= 1
             moved = (task, *(other for other in draft.order if other is not task))
-            other = _draft(situation, _Order(moved))
+            other = draft_of(situation, DraftOrder(moved))
             if other.total < draft.total - 1e-9:
                 draft = other
                 break
@@ -292,7 +294,7 @@ def _stopping(situation: Situation, draft: _Draft, task: Task | None, holders: S
         before += staying + holder.rate * max(0.0, holder.end - situation.now)
     again = tuple(replace(holder.task, after=situation.now + holder.grace) for holder in holders)
     others = tuple(other for other in draft.order if other is not task)
-    tried = _draft(situation, _Order((*([task] if task else []), *others, *again)), lines)
+    tried = draft_of(situation, DraftOrder((*([task] if task else []), *others, *again)), lines)
     if any(holder.uid not in tried.seats for holder in holders) or (task and task.uid not in tried.seats):
         return None
     grace = sum(holder.rate * holder.grace for holder in holders)

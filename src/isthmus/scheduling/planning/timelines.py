@@ -18,20 +18,20 @@ Vector = tuple[int, ...]
 class Timeline:
     """Free room as a step function of time. The last step lasts for ever."""
 
-    __slots__ = ("_free", "_names", "_times")
+    __slots__ = ("_names", "amounts", "moments")
 
     def __init__(self, now: float, capacity: Room, taken: Iterable[tuple[float, Room]] = ()) -> None:
         """`taken`: rooms that are in use now, and until when."""
         self._names = ("cpus", "memory", *(name for name, _ in capacity.devices))
-        self._times = [now]
-        self._free = [tuple(capacity.of(name) for name in self._names)]
+        self.moments = [now]
+        self.amounts = [tuple(capacity.of(name) for name in self._names)]
         for end, room in _grouped(taken):
             self._add(room, now, max(end, now + _CLOSE), -1)
 
     def copy(self) -> Timeline:
         """One to try something on."""
         made = Timeline.__new__(Timeline)
-        made._names, made._times, made._free = self._names, self._times.copy(), self._free.copy()
+        made._names, made.moments, made.amounts = self._names, self.moments.copy(), self.amounts.copy()
         return made
 
     def earliest(self, room: Room, seconds: float, after: float = -inf) -> float | None:
@@ -39,7 +39,7 @@ class Timeline:
         wanted = self._vector(room)
         if wanted is None:
             return None
-        times, free = self._times, self._free
+        times, free = self.moments, self.amounts
         at = max(0, bisect_right(times, after + _CLOSE) - 1)
         start = max(after, times[at])
         for index in range(at, len(times)):
@@ -61,7 +61,7 @@ class Timeline:
 
     def free_at(self, moment: float) -> Room:
         """What is free."""
-        free = self._free[max(0, bisect_right(self._times, moment + _CLOSE) - 1)]
+        free = self.amounts[max(0, bisect_right(self.moments, moment + _CLOSE) - 1)]
         return Room(free[0], free[1], tuple(zip(self._names[2:], free[2:], strict=True)))
 
     def _vector(self, room: Room) -> Vector | None:
@@ -71,19 +71,19 @@ class Timeline:
 
     def _add(self, room: Room, start: float, end: float, sign: int) -> None:
         change = tuple(sign * room.of(name) for name in self._names)
-        first, last = self._split(start), self._split(end) if end < inf else len(self._times)
+        first, last = self._split(start), self._split(end) if end < inf else len(self.moments)
         for index in range(first, last):
-            self._free[index] = tuple(f + c for f, c in zip(self._free[index], change, strict=True))
+            self.amounts[index] = tuple(f + c for f, c in zip(self.amounts[index], change, strict=True))
 
     def _split(self, moment: float) -> int:
         """The index of the step that begins at a moment, made if there is none."""
-        at = bisect_right(self._times, moment + _CLOSE) - 1
+        at = bisect_right(self.moments, moment + _CLOSE) - 1
         if at < 0:
             return 0
-        if self._times[at] < moment - _CLOSE:
+        if self.moments[at] < moment - _CLOSE:
             at += 1
-            self._times.insert(at, moment)
-            self._free.insert(at, self._free[at - 1])
+            self.moments.insert(at, moment)
+            self.amounts.insert(at, self.amounts[at - 1])
         return at
 
 

@@ -48,28 +48,28 @@ class PostgresStore:
 
     def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
         self._url = url
-        self._settings = settings or StoreSettings()
-        self._channel = f"isthmus_{checked_schema(self._settings.schema)}"
-        self._hub = Hub(self, self._settings)
-        self._committer = Committer(self._commit, self._settings.batch)
-        self._writer: Connection | None = None
+        self.settings = settings or StoreSettings()
+        self._channel = f"isthmus_{checked_schema(self.settings.schema)}"
+        self.hub = Hub(self, self.settings)
+        self._committer = Committer(self._commit, self.settings.batch)
+        self.writer: Connection | None = None
         self._open = False
 
     async def open(self) -> None:
         """Connect, make or migrate the tables, start the writer."""
         with translating(self._url, "start it, or check the address"):
-            writer = await connect_writer(self._url, self._settings)
+            writer = await connect_writer(self._url, self.settings)
             try:
-                await migrate(writer, self._settings.schema)
-                self._hub.version = await writer.fetchval(VERSION)
-                self._pool = await connect_pool(self._url, self._settings)
+                await migrate(writer, self.settings.schema)
+                self.hub.version = await writer.fetchval(VERSION)
+                self._pool = await connect_pool(self._url, self.settings)
             except BaseException:
                 writer.terminate()
                 raise
-        self._writer = writer
-        self._follower = LogFollower(self._url, self._settings, self._hub, self._channel)
+        self.writer = writer
+        self._follower = LogFollower(self._url, self.settings, self.hub, self._channel)
         self._tasks = []
-        if self._settings.following:
+        if self.settings.following:
             self._tasks = [
                 asyncio.create_task(self._follower.run(), name="store-follower"),
                 asyncio.create_task(self._trim_regularly(), name="store-trimmer"),
@@ -86,10 +86,10 @@ class PostgresStore:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._hub.close()
+        self.hub.close()
         self._give_up()
         try:
-            async with asyncio.timeout(self._settings.lookup_wait):
+            async with asyncio.timeout(self.settings.lookup_wait):
                 await self._pool.close()
         except LOST:
             self._pool.terminate()
@@ -127,11 +127,11 @@ class PostgresStore:
     ) -> Page:
         """The objects that match."""
         async with self._reading() as connection:
-            return await read_page(connection, query, limit, continue_, most_bytes, self._settings.piece_bytes)
+            return await read_page(connection, query, limit, continue_, most_bytes, self.settings.piece_bytes)
 
     def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
         """Changes after a version."""
-        return self._hub.watch(query, since, bookmarks)
+        return self.hub.watch(query, since, bookmarks)
 
     async def version(self) -> int:
         """The version of the latest change."""
@@ -141,12 +141,12 @@ class PostgresStore:
 
     async def present(self, query: Query) -> Page:
         """For the hub: all objects that match."""
-        return await self.list(query, most_bytes=self._settings.buffer_bytes)
+        return await self.list(query, most_bytes=self.settings.buffer_bytes)
 
     async def past(self, query: Query, after: int, until: int, limit: int) -> Sequence[Entry]:
         """For the hub: entries from the log."""
         async with self._reading() as connection:
-            return await read_log(connection, query, after, until, limit, self._settings.piece_bytes)
+            return await read_log(connection, query, after, until, limit, self.settings.piece_bytes)
 
     async def tenant_removed(self, name: str, after: int) -> bool:
         """For the hub: whether a tenant was removed after a version."""
@@ -158,22 +158,22 @@ class PostgresStore:
         if not self._open:
             raise StoreUnavailable("the store is closed")
         with translating(self._url, "try again"):
-            async with self._pool.acquire(timeout=self._settings.answer_wait) as connection:
+            async with self._pool.acquire(timeout=self.settings.answer_wait) as connection:
                 yield connection
 
     async def _commit(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
         with translating(self._url, _NOTHING):
-            if self._writer is None or self._writer.is_closed():
-                self._writer = await connect_writer(self._url, self._settings)
+            if self.writer is None or self.writer.is_closed():
+                self.writer = await connect_writer(self._url, self.settings)
             try:
-                batch, ledger, outcomes = await self._prepare(self._writer, operations)
+                batch, ledger, outcomes = await self._prepare(self.writer, operations)
             except BaseException:
                 self._give_up()
                 raise
         if not ledger.entries:
             return outcomes
         try:
-            await self._writer.execute("COMMIT")
+            await self.writer.execute("COMMIT")
         except LOST as error:
             self._give_up()
             if not await self._took_place(batch, ledger.version):
@@ -194,7 +194,7 @@ class PostgresStore:
         await loaded.load_for(operations)
         now, batch = time.time(), uuid4()
         ledger = Transaction(loaded, version, stamp(now))
-        outcomes = await decide(ledger, operations, self._settings.batch_bytes, loaded.supply)
+        outcomes = await decide(ledger, operations, self.settings.batch_bytes, loaded.supply)
         if ledger.entries:
             await write_ledger(connection, ledger, int(now), batch, self._channel)
         else:
@@ -203,13 +203,13 @@ class PostgresStore:
 
     def _give_up(self) -> None:
         """Drop the writer's connection: the server ends its transaction."""
-        if self._writer is not None:
-            self._writer.terminate()
-            self._writer = None
+        if self.writer is not None:
+            self.writer.terminate()
+            self.writer = None
 
     async def _took_place(self, batch: UUID, version: int) -> bool:
         """Whether a batch was committed whose answer was lost."""
-        deadline = time.monotonic() + self._settings.lookup_wait
+        deadline = time.monotonic() + self.settings.lookup_wait
         while True:
             try:
                 return await self._look_up(batch, version)
@@ -223,7 +223,7 @@ class PostgresStore:
 
     async def _look_up(self, batch: UUID, version: int) -> bool:
         with translating(self._url):
-            connection = await connect_writer(self._url, self._settings)
+            connection = await connect_writer(self._url, self.settings)
             try:
                 async with connection.transaction():
                     await connection.fetchval(f"{VERSION} FOR UPDATE")  # waits for the end of the lost transaction
@@ -233,7 +233,7 @@ class PostgresStore:
         return found is not None and str(found) == str(batch)
 
     async def _trim_regularly(self) -> None:
-        settings = self._settings
+        settings = self.settings
         while True:
             await asyncio.sleep(settings.trim_interval)
             try:

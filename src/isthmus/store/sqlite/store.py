@@ -96,7 +96,7 @@ class SqliteStore:
         self._path = path
         self._settings = settings or StoreSettings()
         self._lock = FileLock(path)
-        self._hub = Hub(self, self._settings)
+        self.hub = Hub(self, self._settings)
         self._committer = Committer(self._commit, self._settings.batch)
         self._pages = PageCache()
         self._reserve = Reserve(path)
@@ -121,7 +121,7 @@ class SqliteStore:
         await self._committer.close()
         self._trimmer.cancel()
         await asyncio.gather(self._trimmer, return_exceptions=True)
-        self._hub.close()
+        self.hub.close()
         await asyncio.to_thread(self._let_go)
 
     async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Record:
@@ -155,7 +155,7 @@ class SqliteStore:
     ) -> Page:
         """The objects that match."""
         wanted = PageQuery(query, limit, continue_, most_bytes)
-        cached = self._pages.find(wanted, self._hub)
+        cached = self._pages.find(wanted, self.hub)
         if cached is not None:
             return cached
         if limit is None or limit > self._settings.inline_rows or selects_by_content(query):
@@ -167,7 +167,7 @@ class SqliteStore:
 
     def watch(self, query: Query, *, since: int | None = None, bookmarks: float | None = None) -> Watch:
         """Changes after a version."""
-        return self._hub.watch(query, since, bookmarks)
+        return self.hub.watch(query, since, bookmarks)
 
     async def version(self) -> int:
         """The version of the latest change."""
@@ -190,15 +190,15 @@ class SqliteStore:
         prepare_file(self._path)
         self._lock.acquire()
         try:
-            self._writer = connect_writer(self._path)
+            self.writer = connect_writer(self._path)
             try:
-                migrate(self._writer, str(self._path))
+                migrate(self.writer, str(self._path))
                 self._reserve.take()
-                self._committed = _Committed(self._writer)
+                self._committed = _Committed(self.writer)
                 self._reader = connect_reader(self._path)
-                self._hub.version = read_version(self._reader)
+                self.hub.version = read_version(self._reader)
             except BaseException:
-                self._writer.close()
+                self.writer.close()
                 raise
         except sqlite3.Error as error:
             self._lock.release()
@@ -212,7 +212,7 @@ class SqliteStore:
     def _let_go(self) -> None:
         self._disk.shutdown()
         self._threads.shutdown()
-        for connection in (self._reader, *self._idle, self._writer):  # the last one to close empties the WAL
+        for connection in (self._reader, *self._idle, self.writer):  # the last one to close empties the WAL
             connection.close()
         self._idle.clear()
         self._lock.release()
@@ -288,29 +288,29 @@ class SqliteStore:
             for start in range(0, len(entries), _PUBLISHED_AT_ONCE):
                 if start:  # a cascade may be long: let the watchers run in between
                     await asyncio.sleep(0)
-                self._hub.publish(entries[start : start + _PUBLISHED_AT_ONCE])
+                self.hub.publish(entries[start : start + _PUBLISHED_AT_ONCE])
         except Exception:
             log.exception("store.publish_failed version=%d", entries[-1].version)
-            self._hub.reset(entries[-1].version, "a change could not be delivered; list again")
+            self.hub.reset(entries[-1].version, "a change could not be delivered; list again")
 
     async def _transaction(self, operations: Sequence[Operation]) -> tuple[Sequence[Entry], Sequence[Outcome]]:
         await self._begin()
         try:
             now = time.time()
-            ledger = Transaction(self._committed, read_version(self._writer), stamp(now))
+            ledger = Transaction(self._committed, read_version(self.writer), stamp(now))
             outcomes = await decide(ledger, operations, self._settings.batch_bytes)
             if not ledger.entries:
-                self._writer.execute("ROLLBACK")
+                self.writer.execute("ROLLBACK")
                 return (), outcomes
             if len(ledger.entries) > _WRITTEN_AT_ONCE:
-                await self._on_disk(lambda: write_ledger(self._writer, ledger, int(now)))
+                await self._on_disk(lambda: write_ledger(self.writer, ledger, int(now)))
             else:
-                write_ledger(self._writer, ledger, int(now))
-            await self._on_disk(self._writer.commit)
+                write_ledger(self.writer, ledger, int(now))
+            await self._on_disk(self.writer.commit)
         except BaseException:
             self._committed.forget()
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
+            if self.writer.in_transaction:
+                self.writer.execute("ROLLBACK")
             raise
         self._committed.remember(ledger.latest)
         return ledger.entries, outcomes
@@ -320,9 +320,9 @@ class SqliteStore:
         deadline = time.monotonic() + self._settings.lock_wait
         while True:
             try:
-                if self._writer.in_transaction:  # what was left when even giving up had failed
-                    self._writer.execute("ROLLBACK")
-                self._writer.execute("BEGIN IMMEDIATE")
+                if self.writer.in_transaction:  # what was left when even giving up had failed
+                    self.writer.execute("ROLLBACK")
+                self.writer.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
@@ -356,11 +356,11 @@ class SqliteStore:
         settings = self._settings
         try:
             gone = trim_log(
-                self._writer, settings.keep_changes, int(time.time() - settings.keep_seconds), settings.trim_step
+                self.writer, settings.keep_changes, int(time.time() - settings.keep_seconds), settings.trim_step
             )
-            self._writer.execute("COMMIT")
+            self.writer.execute("COMMIT")
         except BaseException:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
+            if self.writer.in_transaction:
+                self.writer.execute("ROLLBACK")
             raise
         return gone

@@ -1,15 +1,16 @@
 """The engine contract as suites, one for each part: a driver passes those of the parts that it has.
 
 A driver's tests make a class of the suites, with `RunContract` and `TaskContract` always among them, and give the
-fixtures `engine` (open) and `reopen` (closes the present engine object and opens another on the same place, as a
-restarted control plane would); a suite that needs more says so. `traits` says what may differ between engines. Jobs use
-nothing but a POSIX shell and the usual small programs.
+fixtures `engine` (open), `reopen` (closes the present engine object and opens another on the same place, as a restarted
+control plane would) and `another` (opens one while the first is still there); a suite that needs more says so. `traits`
+says what may differ between engines. Jobs use nothing but a POSIX shell and the usual small programs.
 """
 
-from isthmus.engines.base import FolderReader, HoldingEngine, ReadingEngine, StagingEngine
+from isthmus.engines.base import FolderReader, HoldingEngine, MeasuringEngine, ReadingEngine, StagingEngine
 
 from .holding import HoldContract
 from .looking import BrowseContract
+from .measuring import MeasureContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
 from .staging import StageContract
@@ -31,6 +32,7 @@ from .working import (
 PARTS: dict[type, type[EngineSuite]] = {
     FolderReader: BrowseContract,
     HoldingEngine: HoldContract,
+    MeasuringEngine: MeasureContract,
     ReadingEngine: ReadContract,
     StagingEngine: StageContract,
 }
@@ -43,6 +45,7 @@ __all__ = [
     "EngineTraits",
     "FolderSource",
     "HoldContract",
+    "MeasureContract",
     "MemorySink",
     "OpenReader",
     "ReadContract",

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from isthmus._kit.clock import utcnow
 from isthmus.engines.base import EndReason, RunState, Stream
-from isthmus.errors import NotFound
+from isthmus.errors import NotFound, SiteUnavailable
 
 from .scripting import BatchContract
 from .working import (
@@ -21,6 +22,7 @@ from .working import (
     MemorySink,
     Reopen,
     SuiteEngine,
+    WaitingSource,
     new_run_id,
     until,
     wait_ended,
@@ -59,13 +61,14 @@ class RunContract(BatchContract):
         assert (end.reason, end.exit_code, end.signal) == (EndReason.COMPLETED, None, "SIGSEGV")
 
     async def test_program_not_found(self, engine: SuiteEngine) -> None:
-        run = self.make_run("no-such-program-anywhere", "--help")
-        await engine.submit(run)
-        end = await wait_ended(engine, run.id)
-        assert end.exit_code == 127
-        if self.traits.reports_start_failures:
-            assert end.reason is EndReason.START_FAILED
-            assert "no-such-program-anywhere" in end.message
+        for program in ("no-such-program-anywhere", "/etc/passwd"):
+            run = self.make_run(program, "--help")
+            await engine.submit(run)
+            end = await wait_ended(engine, run.id)
+            assert end.exit_code == 127
+            if self.traits.reports_start_failures:
+                assert end.reason is EndReason.START_FAILED
+                assert program in end.message
 
     async def test_script_with_args(self, engine: SuiteEngine) -> None:
         run = self.make_run(script='for word in "$@"; do echo "[$word]"; done\n', args=("a b", "", "c'd"))
@@ -225,6 +228,34 @@ class RunContract(BatchContract):
 
         await until(gone, "the run to be forgotten")
         await engine.forget(run.id)
+
+    @pytest.mark.parametrize("cancelled", [False, True])
+    async def test_one_that_was_stopped_begins_nothing_that_is_forgotten(
+        self, cancelled: bool, engine: SuiteEngine, another: Reopen, tmp_path: Path
+    ) -> None:
+        """A control plane is stopped while it submits a run; another takes over, and the run begins, ends and goes."""
+        run = self.shell("echo once", placed_at=utcnow())
+        source = WaitingSource(tmp_path / "source")
+        stopped = asyncio.ensure_future(engine.submit(run, source))
+        await asyncio.to_thread(source.asked.wait, PATIENCE)
+        second = await another()
+        if cancelled:
+            await second.cancel(run.id)
+        else:
+            await second.submit(run, FolderSource(tmp_path / "again", {"file": b"content"}))
+        await wait_ended(second, run.id)
+
+        async def gone() -> bool:
+            await second.forget(run.id)
+            return await second.observe(run.id) is None
+
+        await until(gone, "the run to be forgotten")
+        source.given.set()
+        with pytest.raises(SiteUnavailable):
+            await stopped
+        assert await second.observe(run.id) is None
+        third = await another()
+        assert await third.observe(run.id) is None
 
     async def test_forget_does_not_touch_a_live_run(self, engine: SuiteEngine) -> None:
         run = self.shell("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,20 @@ class FolderSource:
         """Where the content lies."""
         assert file.digest is not None
         return self._folder / file.digest.removeprefix("sha256:")
+
+
+class WaitingSource(FolderSource):
+    """A folder whose files are not there until somebody says so: who sends it is stopped half-way."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, {"file": b"content"})
+        self.asked, self.given = threading.Event(), threading.Event()
+
+    def path_of(self, file: TreeFile) -> Path:
+        """Where the content lies, in the end."""
+        self.asked.set()
+        assert self.given.wait(PATIENCE)
+        return super().path_of(file)
 
 
 class MemorySink:

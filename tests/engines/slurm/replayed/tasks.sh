@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --nodes=1
-#SBATCH --ntasks=2
+#SBATCH --tasks-per-node=2
 #SBATCH --mem=300M
 #SBATCH --time=01:30:00
 #SBATCH --partition=all

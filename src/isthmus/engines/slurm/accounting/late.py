@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 GIVEN_UP_AFTER = 900.0
+TOGETHER = 100
+"""Runs that are corrected at once."""
 
 Ask = Callable[[Sequence[SlurmJob]], Awaitable[dict[int, Accounted]]]
 Share = Callable[[SlurmJob, float], Awaitable[float]]
@@ -76,14 +78,21 @@ class LateAccounting:
             self.pause = min(self.pause * 2, LONGEST_PAUSE)
             asked = time.monotonic()
             rows = await self._ask([late.job for late in self._late.values()])
-            for run_id, late in list(self._late.items()):
-                row = rows.get(late.job.id)
-                if row is not None and row.whole:
-                    await self._correct(run_id, late, row, asked, corrected)
-                elif time.monotonic() > late.until:
-                    await self._settle(run_id, late.evidence.record.ended(late.reported))
+            # Together: what is written down goes to the disk, or over the line, in few pieces.
+            known = [(run_id, late, rows.get(late.job.id)) for run_id, late in self._late.items()]
+            for start in range(0, len(known), TOGETHER):
+                some = known[start : start + TOGETHER]
+                await asyncio.gather(*(self._look(*one, asked, corrected) for one in some))
             if not self._late:
                 self._some.clear()
+
+    async def _look(
+        self, run_id: str, late: Late, row: Accounted | None, asked: float, corrected: Callable[[RunRecord], None]
+    ) -> None:
+        if row is not None and row.whole:
+            await self._correct(run_id, late, row, asked, corrected)
+        elif time.monotonic() > late.until:
+            await self._settle(run_id, late.evidence.record.ended(late.reported))
 
     async def _correct(
         self, run_id: str, late: Late, row: Accounted, asked: float, corrected: Callable[[RunRecord], None]

@@ -190,6 +190,7 @@ while :; do
   look
   [ -n "$stop" ] && break
   measure
+  [ "$memory" -gt "${{most:-0}}" ] && most=$memory && echo "$most" >"$run/.most"
   energy
   estimate
   [ -n "$mine" ] && decimal $((mine / 1000)) && joules=$decimal

@@ -28,11 +28,9 @@ from collections.abc import Mapping, Sequence
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
 from isthmus.engines.meters import units_variable
-from isthmus.engines.shell_lines import read_from
+from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 
 GRACE_SECONDS = 10
-# Some shells do not let these be assigned; `env` sets them.
-_SHELL_OWN = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
 
 
 def submitted(folder: str) -> str:
@@ -141,15 +139,20 @@ done
   [ -n "$watch" ] && kill $watch 2>/dev/null
   kill $sampler 2>/dev/null
   times >"$run/.times" 2>/dev/null
-  {metered}peak=
+  {metered}peak= cache=0 seen=
+  # Of the whole job, where Slurm made it a control group: of any other group the kernel's figure is not this job's.
   while IFS=: read -r number names path; do
+    case $path in */job_*) path=${{path%%/step_*}} ;; *) continue ;; esac
     case ",$names," in
-      *,memory,*) file="/sys/fs/cgroup/memory$path/memory.max_usage_in_bytes" ;;
-      ,,) file="/sys/fs/cgroup$path/memory.peak" ;;
+      *,memory,*) group=/sys/fs/cgroup/memory$path most=memory.max_usage_in_bytes kept=total_cache held=total_shmem ;;
+      ,,) group=/sys/fs/cgroup$path most=memory.peak kept=file held=shmem ;;
       *) continue ;;
     esac
-    [ -r "$file" ] && read -r peak <"$file"
+    [ -r "$group/$most" ] && read -r peak <"$group/$most" && while read -r word value; do
+      case $word in "$kept") cache=$((cache + value)) ;; "$held") cache=$((cache - value)) ;; esac
+    done <"$group/memory.stat"
   done </proc/self/cgroup 2>/dev/null
+  [ -r "$run/.most" ] && read -r seen <"$run/.most"
   usage=
   {usage}{{
     echo "job=$SLURM_JOB_ID"
@@ -157,6 +160,8 @@ done
     echo "start=$start"
     echo "end=$end"
     echo "peak=$peak"
+    echo "cache=$cache"
+    echo "seen=$seen"
     echo "usage=$usage"
     [ -e "$run/late" ] && echo "late=1"
     [ -e "$run/missing" ] && echo "missing=1"
@@ -171,9 +176,11 @@ while [ ! -e "$run/ended" ]; do
   code=$?
   kill -0 $runner 2>/dev/null || break
 done
-while IFS== read -r name value; do
-  [ "$name" = code ] && code=$value
-done 2>/dev/null <"$run/ended"
+# No more than we wrote: the job may have put anything there, and a shell reads it byte by byte.
+code=$(head -c 4096 "$run/ended" 2>/dev/null | {{
+  while IFS== read -r name value; do [ "$name" = code ] && code=$value; done
+  echo "$code"
+}})
 exit ${{code:-1}}
 """
 
@@ -232,9 +239,6 @@ def _units(devices: Sequence[tuple[str, str]]) -> str:
 
 def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
     """The lines that set the environment and become the program."""
-    plain = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name not in _SHELL_OWN]
-    odd = [shlex.quote(f"{name}={value}") for name, value in env.items() if name in _SHELL_OWN]
-    through = f"/usr/bin/env {' '.join(odd)} " if odd else ""
     words = _command(run, folder)
     first = shlex.quote(words[0])
     lines = [
@@ -243,14 +247,14 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
         'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
         f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
         "export HOME",
-        *plain,
-        f"if ! command -v -- {first} >/dev/null 2>&1; then",
+        *exports(env),
+        f"if {cannot_run(first)}; then",
         f"  : >{shlex.quote(f'{folder}/missing')}",
         f'  echo "isthmus: "{first}": not found, or not executable" >&2',
         "  exit 127",
         "fi",
         *([read_from(run.stdin, f"{folder}/work/")] if run.stdin else []),
-        f"exec {through}{shlex.join(words)}",
+        f"exec {through_env(env)}{shlex.join(words)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -258,11 +262,7 @@ def program(run: Run, folder: str, env: Mapping[str, str]) -> str:
 def _command(run: Run, folder: str) -> list[str]:
     """A command runs once for every task; a script runs once and starts its tasks itself, as with sbatch."""
     if run.script is not None:
-        script = f"{folder}/script"
-        first = run.script.split("\n", 1)[0]
-        if first.startswith("#!") and (words := first[2:].strip().split(None, 1)):
-            return [*words, script, *run.args]
-        return ["/bin/sh", script, *run.args]
+        return [*of_script(run.script, f"{folder}/script"), *run.args]
     alone = run.tasks == 1 and run.nodes == 1
     return list(run.command) if alone else ["srun", "--", *run.command]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from isthmus._kit.durations import format_duration
@@ -33,6 +33,8 @@ class ClusterFacts:
 
 def inventory(seen: ClusterFacts, *, transport: str, budget: str) -> Inventory:
     """What the cluster offers. Nodes that are down or drained are shown, and do not count."""
+    # Slurm remembers thousands of jobs that are over; they are passed over once.
+    seen = replace(seen, jobs=[job for job in seen.jobs if job.meaning.state in (RunState.QUEUED, RunState.RUNNING)])
     usable = [node for node in seen.nodes if node.usable]
     devices = {name: sum(has(node, gres) for node in usable) for name, gres in seen.gres.items()}
     waiting, running = Counter[str](), Counter[str]()

@@ -58,7 +58,11 @@ _RECORD = (
     'if test $made != 0; then test -e "$2" && return 9; test -d "${1%/*}" || return 8; return 1; fi; '
     'test -e "$3" || return 0; rm -f -- "$2"; return 9'
 )
-_REMOVE = 'for p; do test -e "$p" || continue; chmod -R u+rwX -- "$p" 2>/dev/null; rm -rf -- "$p"; done'
+# Only where something is in the way, such as a folder that its owner may not write to, is it removed one by one.
+_REMOVE = (
+    'rm -rf -- "$@" 2>/dev/null && return; '
+    'for p; do test -e "$p" || continue; chmod -R u+rwX -- "$p" 2>/dev/null; rm -rf -- "$p"; done'
+)
 # What starts the run first; and what may be left of a folder whose sending was cut off.
 _FORGET = f'set -- "$1/launch" "$1" "${{1%/*}}/.${{1##*/}}-"*; {_REMOVE}'
 _FOLDERS = (

@@ -364,6 +364,8 @@ class SharedFiles:
 
     async def sizes(self, files: Sequence[LogFile]) -> list[int]:
         """How long files are."""
+        if len(files) == 1:  # of one run that ended: there may be many such
+            return [await self._on_trip(self._looks, self._size, files[0])]
         return await self._do(lambda: [self._size(file) for file in files])
 
     def _size(self, file: LogFile) -> int:
@@ -403,11 +405,13 @@ class SharedFiles:
         return await collect(self._work(run_id), self._owner(user)[0], patterns, sink, limit)
 
     async def tidy(self, run_id: str, user: str) -> None:
-        """Remove what the program worked with."""
+        """Remove what the program worked with; folders that are not empty, which may take long, on a thread apart."""
         del user
-        await self._do(self._tidy, run_id)
+        if not await self._on_trip(self._looks, self._tidy, run_id, False):
+            await self._do(self._tidy, run_id, True)
 
-    def _tidy(self, run_id: str) -> None:
+    def _tidy(self, run_id: str, whole: bool) -> bool:
+        """Whether nothing is left."""
         with contextlib.suppress(FileNotFoundError), self._inside(run_id) as folder:
             for name in WORKED_WITH:
                 try:
@@ -415,7 +419,11 @@ class SharedFiles:
                 except FileNotFoundError:
                     continue
                 except IsADirectoryError:
-                    remove_tree(self._root / "runs" / run_id / name)
+                    if whole:
+                        remove_tree(self._root / "runs" / run_id / name)
+                    elif not _remove_empty(name, folder):
+                        return False
+        return True
 
     async def remove(self, run_id: str, user: str) -> None:
         """Remove the run's folder."""
@@ -458,6 +466,15 @@ class SharedFiles:
 def _names(folder: Path) -> set[str]:
     with os.scandir(folder) as entries:
         return {entry.name for entry in entries}
+
+
+def _remove_empty(name: str, folder: int) -> bool:
+    """Remove a folder, unless there is something in it."""
+    try:
+        step(os.rmdir, name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
 
 
 def _write_all(fd: int, content: bytes) -> None:

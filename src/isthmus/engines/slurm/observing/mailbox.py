@@ -7,7 +7,8 @@ job, and read that run's own folder. What is no name of a run that we follow is 
 than some thousand names are looked at in one go.
 
 A job leaves word just before its end, so Slurm may still call it running: it is asked again a few times, ever less
-often, and then left to the next look at all of our jobs.
+often. A slurmctld that was killed may have forgotten the end, and calls it running for minutes, until it hears from the
+node; so after a while the run is taken at its word, and what Slurm still has of it is cancelled.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ SECONDS = 0.2
 """Between looks into the folder."""
 LONGEST_PAUSE = 2.0
 """Between two questions about a job that said that it ends."""
+SHARE_OF_AGE = 4
+"""A job that said so long ago that it ends is asked about again after this part of that time."""
+SOON = 1.0
+"""Seconds after its word in which the end of a job is expected."""
+TAKEN_AT_ITS_WORD_AFTER = 15.0
+"""Seconds for which Slurm may call a run running that has said how it ended."""
 GIVEN_UP_AFTER = 30.0
+ANSWERS = 5
+"""From Slurm, at least, before either: while it does not answer, nothing is concluded."""
 
 
 @dataclass(slots=True)
@@ -43,6 +52,11 @@ class _Hint:
     since: float
     due: float
     ending: bool
+    answers: int = 0
+
+    def stale(self, now: float, seconds: float) -> bool:
+        """Whether Slurm had so much time to see the same."""
+        return self.answers >= ANSWERS and now > self.since + seconds
 
 
 class Mailbox:
@@ -54,9 +68,11 @@ class Mailbox:
         watcher: JobWatcher,
         active: Mapping[str, KnownRun],
         digest: Callable[[JobSnapshot], Awaitable[None]],
+        take_its_word: Callable[[KnownRun], Awaitable[None]],
         seconds: float = SECONDS,
     ) -> None:
         self._files, self._watcher, self._active, self._digest = files, watcher, active, digest
+        self._take_its_word = take_its_word
         self._seconds = seconds
         self._hints: dict[str, _Hint] = {}
 
@@ -74,12 +90,20 @@ class Mailbox:
                 failures += 1
                 log.info("word that runs left cannot be read", extra={"error": str(error)})
 
+    def is_ending(self, run_id: str) -> bool:
+        """Whether a run has just said that it ends: that it runs is hardly worth reporting any more."""
+        hint = self._hints.get(run_id)
+        return hint is not None and hint.ending and time.monotonic() < hint.since + SOON
+
     def _take(self, names: Iterable[str], now: float) -> None:
         for name in names:
             run_id = name.removesuffix(BEGUN)
             if run_id in self._active:
-                ending = name == run_id or (run_id in self._hints and self._hints[run_id].ending)
-                self._hints[run_id] = _Hint(now, now, ending)
+                known = self._hints.get(run_id)
+                if known is not None and known.ending:  # since then: whoever repeats it does not put anything off
+                    known.due = now
+                else:
+                    self._hints[run_id] = _Hint(now, now, name == run_id)
 
     async def _ask(self, now: float) -> None:
         self._drop(now)
@@ -88,16 +112,19 @@ class Mailbox:
         if wanted.numbers:
             await self._digest(await self._watcher.some(wanted, hinted=True))
         for known in due:
-            hint = self._hints[known.run_id]
-            if not hint.ending and known.job is not None and known.job.meaning.state is not RunState.QUEUED:
+            hint, state = self._hints[known.run_id], known.job and known.job.meaning.state
+            hint.answers += 1
+            if not hint.ending and state not in (None, RunState.QUEUED):
                 del self._hints[known.run_id]
-            else:
-                hint.due = time.monotonic() + min(LONGEST_PAUSE, max(self._seconds, (now - hint.since) / 2))
+                continue
+            if state is RunState.RUNNING and hint.ending and hint.stale(now, TAKEN_AT_ITS_WORD_AFTER):
+                await self._take_its_word(known)
+            hint.due = time.monotonic() + min(LONGEST_PAUSE, max(self._seconds, (now - hint.since) / SHARE_OF_AGE))
 
     def _drop(self, now: float) -> None:
         """Forget those that are over, and those that said what cannot be seen."""
         for run_id, hint in list(self._hints.items()):
-            if run_id not in self._active or now > hint.since + GIVEN_UP_AFTER:
+            if run_id not in self._active or hint.stale(now, GIVEN_UP_AFTER):
                 del self._hints[run_id]
 
 

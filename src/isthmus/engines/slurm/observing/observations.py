@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from isthmus._kit.numbers import decimal, whole
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
-from isthmus.engines.metering import Power, estimate
+from isthmus.engines.metering import Power, estimate, memory_in_use
 from isthmus.engines.meters import WHOLE_NODE
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.files.records import RunRecord
@@ -72,7 +72,7 @@ def read_word(text: str) -> Word | None:
     if job is None or code is None or code > 255 or start is None or end is None or end - start > _LONGEST_RUN:
         return None
     peak, energy = _usage(values.get("usage", ""))
-    if (reported := whole(values.get("peak", ""))) is not None:
+    if (reported := memory_in_use(*(whole(values.get(name, "")) for name in ("peak", "cache", "seen")))) is not None:
         peak = max(peak or 0, reported)
     return Word(
         job, code, start, end, peak, _cpu(times), energy, tuple(counted), late=values.get("late") == "1",

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from isthmus._kit.crashpoints import step_async
 from isthmus._kit.numbers import whole
 from isthmus._kit.tasks import reason
 from isthmus.engines.base import EndReason, Observation, RunState
@@ -359,6 +360,20 @@ class RunSettler:
             known.unsure_since = time.monotonic()
             await self.note(known)
             return True
+        await self._finish_alone(known, row, word, begun)
+        return True
+
+    async def take_its_word(self, known: KnownRun) -> None:
+        """End a run that has said how it ended, while Slurm calls it running; and what Slurm still has of it."""
+        word, begun = await self._words(known)
+        if known.record.final is not None or word is None or begun is None or begun != known.record.job:
+            return
+        log.warning("slurm calls a run running that has ended", extra={"run": known.run_id, "job": begun})
+        await self._finish_alone(known, None, word, begun)
+        await step_async(self._transport.cancel, begun, known.record.user)
+
+    async def _finish_alone(self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None) -> None:
+        """The run is over, and Slurm shows no job of it that would say how."""
         evidence = Evidence(
             known.record,
             None,
@@ -370,7 +385,6 @@ class RunSettler:
             services=self.facts.services,
         )
         await self.finish(known, observations.over(evidence))
-        return True
 
     async def search(self, known: KnownRun, since: float) -> Accounted | None:
         """The row of a run in the accounting, if there is any, asked for since a moment; raises SiteUnavailable."""

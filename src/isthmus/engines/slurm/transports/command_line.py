@@ -25,8 +25,10 @@ AT_ONCE, LOOKS_AT_ONCE = 16, 4
 """Commands of persons, and those that only look, that run at the same time: slurmctld answers no more any faster."""
 PERSON_SECONDS = 5.0
 """How long an account is taken to be what it was: in a burst it is looked up for the first job only."""
-FEW = 4
-"""Jobs that are asked for one by one: each command costs some milliseconds, a look at all jobs up to some hundred."""
+FEW, MOST_ALONE = 4, 24
+"""Jobs that are asked for one by one, at least and at most: each command costs some milliseconds."""
+WORTH_ONE = 400
+"""Jobs that Slurm remembers which cost as much to look at as one command: then one more is asked for by itself."""
 MOST_NAMED = 10_000
 """Jobs in one question: their numbers are one argument, and those are limited."""
 LONG = 1 << 15
@@ -145,6 +147,8 @@ class CommandLine:
 
     def __init__(self, settings: SlurmSettings, runner: Runner, budget: Budget) -> None:
         self._settings, self._runner, self._budget = settings, runner, budget
+        self._remembered = 0
+        """How many jobs slurmctld had at the last look at all of them."""
 
     async def open(self) -> None:
         """Connect."""
@@ -156,7 +160,9 @@ class CommandLine:
 
     async def jobs(self) -> list[SlurmJob]:
         """All jobs."""
-        return await self._do(commands.Squeue())
+        found = await self._do(commands.Squeue())
+        self._remembered = len(found)
+        return found
 
     async def job(self, number: int) -> SlurmJob | None:
         """One job."""
@@ -164,7 +170,7 @@ class CommandLine:
 
     async def some(self, numbers: Sequence[int], user: str = "") -> list[SlurmJob]:
         """Some jobs. A few are asked for one by one: for each slurmctld then looks at that one only."""
-        if len(numbers) <= FEW:
+        if len(numbers) <= max(FEW, min(MOST_ALONE, self._remembered // WORTH_ONE)):
             found = await asyncio.gather(*(self._do(commands.ListSomeJobs([number])) for number in numbers))
         else:
             parts = [numbers[at : at + MOST_NAMED] for at in range(0, len(numbers), MOST_NAMED)]

@@ -258,8 +258,11 @@ class SshConnections:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: BaseException) -> SiteUnavailable:
-        said = str(error) or type(error).__name__
-        return SiteUnavailable(f"{self._settings.host} cannot be used over SSH: {said}.")
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return SiteUnavailable(
+            f"{self._settings.host} cannot be used over SSH: {said}. "
+            "Check that it is up, and that slurm.ssh has its host and port."
+        )
 
 
 async def _feed(process: Any, stdin: Any, sent: Callable[[int], None] | None) -> None:
