@@ -37,12 +37,13 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 unit: $(STAMP)
-	@$(SHELL) .ci/unit $(BIN)/pytest -n $(WORKERS)
+	@$(SHELL) .ci/measured $(BIN) -n $(WORKERS); measured=$$?; \
+	  $(SHELL) .ci/unit $(BIN)/pytest -n $(WORKERS) -m "not measured" && exit $$measured
 
 test-all: system $(STAMP) programs check  ## the same with every variant and every crash point, not a sample of them; takes hours
 	@$(SHELL) .ci/unit $(BIN)/pytest -n $(WORKERS) --crash-points all --all-variants
 
-# Python 3.11 measures by tracing, which doubles the time of the tests: not part of `make test`.
+# Python 3.11 measures by tracing, which doubles the time of the tests: `make test` measures a part (.ci/measured).
 coverage: system $(STAMP) programs  ## lines and branches that the tests reach, in all processes that they start
 	@mkdir -p .coverage && $(BIN)/coverage erase
 	@$(SHELL) .ci/unit "$(BIN)/coverage run -m pytest" -n $(WORKERS)

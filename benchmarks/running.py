@@ -30,15 +30,17 @@ def run(seconds: int) -> Section:
         plain = _times(["true"], folder, environment, count)
         python = _times([sys.executable, "-c", "pass"], folder, environment, count)
         ours = _times([command, "run", "--", "true"], folder, environment, count)
-        over50, over99 = _at(ours, 0.5) - _at(plain, 0.5), _at(ours, 0.99) - _at(plain, 0.99)
-        base = f"`true` {_at(plain, 0.5):.1f} ms, `python -c pass` {_at(python, 0.5):.1f} ms"
+        over50, over99 = at_share(ours, 0.5) - at_share(plain, 0.5), at_share(ours, 0.99) - at_share(plain, 0.99)
+        base = f"`true` {at_share(plain, 0.5):.1f} ms, `python -c pass` {at_share(python, 0.5):.1f} ms"
         reported = f"p50 +{over50:.0f} ms, p99 +{over99:.0f} ms"
         section.figures.append(
             Figure("`isthmus run -- true` over `true`", reported, base, None, "p50 150 ms", over50 <= 150)
         )
-        started = _accepted_to_started(server, count)
-        reported = f"p50 {_at(started, 0.5):.1f} ms, p99 {_at(started, 0.99):.1f} ms"
-        section.figures.append(Figure("accepted to started", reported, "", None, "p50 20 ms", _at(started, 0.5) <= 20))
+        started = accepted_to_started(server, count)
+        reported = f"p50 {at_share(started, 0.5):.1f} ms, p99 {at_share(started, 0.99):.1f} ms"
+        section.figures.append(
+            Figure("accepted to started", reported, "", None, "p50 20 ms", at_share(started, 0.5) <= 20)
+        )
     return section
 
 
@@ -51,15 +53,15 @@ def _times(words: list[str], folder: str, environment: dict[str, str], count: in
     return sorted(times)
 
 
-def _at(times: list[float], share: float) -> float:
+def at_share(times: list[float], share: float) -> float:
     return times[min(len(times) - 1, int(len(times) * share))]
 
 
-def _accepted_to_started(server: Server, count: int) -> list[float]:
+def accepted_to_started(server: Server, count: int, prefix: str = "start") -> list[float]:
     """From the answer of the creating request to the start that the supervisor wrote down."""
     delays = []
     for number in range(count):
-        name = f"start-{number}"
+        name = f"{prefix}-{number}"
         job = {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"command": ["true"]}}
         server.request(JOBS, job)
         accepted = time.time()

@@ -76,14 +76,15 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def isthmus() -> Iterator[Server]:
-    """A server on an empty folder."""
+def isthmus(source: Path | None = None) -> Iterator[Server]:
+    """A server on an empty folder, of this code or of other sources."""
+    environment = {**os.environ, **({"PYTHONPATH": str(source)} if source else {})}
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
         data, port = Path(folder) / "data", free_port()
         Path(folder).chmod(0o711)
         words = [sys.executable, "-m", "isthmus.cli", "serve", "--data", str(data), "--listen", f"127.0.0.1:{port}"]
         with (Path(folder) / "log").open("wb") as log:
-            process = subprocess.Popen([*words, "--log-level", "WARNING"], stdout=log, stderr=log)
+            process = subprocess.Popen([*words, "--log-level", "WARNING"], stdout=log, stderr=log, env=environment)
         try:
             wait_for(f"http://127.0.0.1:{port}/readyz", process)
             token = (data / "admin.token").read_text().strip()

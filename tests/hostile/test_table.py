@@ -284,7 +284,7 @@ async def test_every_page_takes_whatever_is_sent(api: RunningApi) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://test", follow_redirects=False) as client:
         signing_in = {"csrf": code_in((await client.get("/console/sign-in")).text), "token": api.tokens["member"]}
         assert (await client.post("/console/sign-in", data=signing_in)).status_code == 303
-        for route in pages(console._router):
+        for route in pages(console.router):
             if "GET" not in (route.methods or ()) or "/live" in route.path or "follow" in route.path:
                 continue  # what never ends is asked in the table of inputs
             for text in TEXTS:

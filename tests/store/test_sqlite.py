@@ -18,6 +18,7 @@ from isthmus.resources.kinds import JOB
 from isthmus.resources.selectors import parse_labels
 from isthmus.store.base import Query, Record
 from isthmus.store.changes import Operation, Transaction
+from isthmus.store.opening import store_at
 from isthmus.store.settings import StoreSettings
 from isthmus.store.sqlite import SqliteStore
 from isthmus.store.sqlite.schema import MIGRATIONS, migrate
@@ -257,3 +258,9 @@ async def test_strange_paths(tmp_path: Path) -> None:
     assert [r.data for r in (await store.list(Query(JOB))).records] == [record.data]
     await store.close()
     assert (tmp_path / "a b?c#d%41é" / "x.db").exists()
+
+
+@pytest.mark.parametrize("address", ["mysql://host/isthmus", "sqlite:///isthmus.db", "postgre://host/isthmus"])
+def test_the_address_of_another_store_is_no_file(address: str) -> None:
+    with pytest.raises(Misconfigured, match="there is no store for"):
+        store_at(address)

@@ -56,7 +56,7 @@ class Console:
             for part in (assets, signing, overview, jobs, job, experiments, submit, uploads, sites, tenants, streams)
             for one in part.PAGES
         ]
-        self._router = Router(
+        self.router = Router(
             [Route(BASE + path, self._serve(handler), methods=[method]) for method, path, handler in found],
             redirect_slashes=False,
             default=Router(
@@ -102,7 +102,7 @@ class Console:
 
         try:
             scope["app"] = self  # makes the router raise for a wrong method
-            await self._router(scope, receive, noting)
+            await self.router(scope, receive, noting)
         except ClientDisconnect:
             logger.debug("browser left before its request was complete")
         except Exception as error:

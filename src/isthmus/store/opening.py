@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from isthmus.errors import Misconfigured
+
 from .base import Spaces, Store
 from .settings import StoreSettings
 from .sqlite import SqliteStore
@@ -13,7 +15,10 @@ LEASES = StoreSettings(following=False, connections=1, answer_wait=2.0, lock_wai
 
 
 def store_at(location: str | Path, settings: StoreSettings | None = None) -> Store:
-    """The store at a path (SQLite), a `postgresql://…` address, or a `kubernetes:…` one; not yet open."""
+    """The store at a path (SQLite), a `postgresql://…` address, or a `kubernetes:…` one; not yet open.
+
+    Raises Misconfigured for the address of anything else, which would be the name of a file.
+    """
     if isinstance(location, str) and location.startswith(("postgresql://", "postgres://")):
         from .postgres import PostgresStore  # needs a package that is optional
 
@@ -24,6 +29,12 @@ def store_at(location: str | Path, settings: StoreSettings | None = None) -> Sto
         from .kubernetes import KubernetesStore
 
         return KubernetesStore(kubeconfigs.at(location), settings)
+    if isinstance(location, str) and "://" in location:
+        scheme = location.partition("://")[0][:40]
+        raise Misconfigured(
+            f"there is no store for {scheme}:// addresses; write postgresql://HOST/DATABASE or kubernetes:KUBECONFIG, "
+            "or name none for the embedded SQLite"
+        )
     return SqliteStore(Path(location), settings)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from isthmus._kit.crashpoints import VARIABLE
 from isthmus.engines.base import EndReason, Run, RunState
 from isthmus.engines.slurm.batch.submissions import Submission
 from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.facts import Accounted
 from isthmus.engines.slurm.sending import as_it_is
 from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.errors import SiteUnavailable
@@ -108,6 +113,35 @@ async def test_a_lost_reply_is_found_by_the_next_picture_too(
         await engine.submit(run)
     engine._watcher.watch(True)
     assert (await wait_ended(engine, run.id)).exit_code == 0
+
+
+async def test_a_job_that_only_the_accounting_remembers_is_sent_again(
+    lab: SlurmLab, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slurmctld that was killed lost it, and slurmdbd calls it pending for ever."""
+    real, run = engine._transport.submit, run_of("echo once")
+    row = Accounted(999_999, ("PENDING",), work_dir=f"{engine._files.folder(run.id)}/work")
+
+    async def nothing_sent(wanted: Submission, ready: Ready) -> int:
+        await ready()
+        monkeypatch.setattr(engine._transport, "submit", real)
+        raise SiteUnavailable("no answer")
+
+    async def accounting(users: Sequence[str], since: datetime) -> list[Accounted]:
+        return [row]
+
+    async def sent() -> bool:
+        with contextlib.suppress(SiteUnavailable):
+            await engine.submit(run)
+        return bool(jobs_of(lab, run.id))
+
+    engine._settler.facts = replace(engine._settler.facts, accounting=True)
+    monkeypatch.setattr(engine._transport, "submit", nothing_sent)
+    monkeypatch.setattr(engine._transport, "search_accounting", accounting)
+    await until(sent, "it to be sent again", 30)
+    assert (await wait_ended(engine, run.id)).exit_code == 0
+    assert await whole_log(engine, run.id) == b"once\n"
+    assert len(jobs_of(lab, run.id)) == 1
 
 
 async def test_a_request_that_arrives_late_does_nothing(

@@ -80,7 +80,11 @@ def plan(
         try:
             found = client.plan(what, deadline=deadline_of(deadline), late_cost_per_hour=late_cost)
         except NotFound as error:
-            hint = "for a command write `isthmus plan -- ./COMMAND`" if isinstance(what, str) else ""
+            hint = (
+                "for a command of one word say what it needs, as in `isthmus plan --cpus 1 -- COMMAND`"
+                if isinstance(what, str)
+                else ""
+            )
             raise NotFound(f"{error.message}; {hint}" if hint else error.message) from None
     form = format_of(output)
     if form in (Format.JSON, Format.YAML):

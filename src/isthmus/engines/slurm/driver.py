@@ -256,9 +256,8 @@ class SlurmEngine:
             return
         if (row := await self._settler.search(known, known.unsure_since)) is not None:
             # The accounting has it and slurmctld has not: it is over, or was lost; the next snapshot will show.
-            await self._adopt(
-                known, SlurmJob(row.id, row.states, user=row.user, comment=submissions.comment_of(known.run_id))
-            )
+            comment = submissions.comment_of(known.run_id)
+            await self._adopt(known, SlurmJob(row.id, row.states, user=row.user, comment=comment))
 
     async def _send(self, run: Run, user: str, begin: Callable[[], Awaitable[KnownRun]]) -> KnownRun:
         try:
@@ -360,11 +359,8 @@ class SlurmEngine:
 
     async def _take_its_word(self, known: KnownRun) -> None:
         async with self._digesting:
-            try:
-                await self._settler.take_its_word(known)
-            finally:
-                if known.record.final is not None:
-                    self._notify_over(known.run_id)
+            await self._settler.take_its_word(known)
+        self._notify_over(known.run_id)
 
     def _due(self, changed: set[str]) -> set[str]:
         """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.

@@ -31,6 +31,8 @@ class Sought:
     """By our clock, in seconds of the epoch."""
     unsure_since: float
     """On the monotonic clock: an older answer says nothing about it."""
+    lost: frozenset[int] = frozenset()
+    """Numbers under which slurmctld had it and lost it: a slurmctld that was killed leaves such rows for ever."""
 
     @property
     def since(self) -> datetime:
@@ -51,7 +53,7 @@ class _Answer:
     def row(self, sought: Sought) -> Accounted | None:
         # Slurm 22.05 names nobody where a job has no association; the folder is a run's own.
         found = self.rows.get(sought.work_dir, ())
-        return next((row for row in found if row.user in ("", sought.user)), None)
+        return next((row for row in found if row.user in ("", sought.user) and row.id not in sought.lost), None)
 
 
 class AccountingSearch:

@@ -65,6 +65,8 @@ class KnownRun:
     looks: int = 0
     first_look: float = 0.0
     missing: int = 0
+    lost: frozenset[int] = frozenset()
+    """Numbers under which Slurm had it, and lost it before it began."""
     sending: bool = False
     """Whether it is being sent now."""
     unsure_since: float = field(default_factory=time.monotonic)
@@ -357,7 +359,7 @@ class RunSettler:
             # Lost before it began. Nobody has run it, so it may be submitted again.
             log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
             known.job, known.record, known.unsure, known.missing = None, records.unsent(known.record), True, 0
-            known.unsure_since = time.monotonic()
+            known.unsure_since, known.lost = time.monotonic(), known.lost | {number}
             await self.note(known)
             return True
         await self._finish_alone(known, row, word, begun)
@@ -370,7 +372,10 @@ class RunSettler:
             return
         log.warning("slurm calls a run running that has ended", extra={"run": known.run_id, "job": begun})
         await self._finish_alone(known, None, word, begun)
-        await step_async(self._transport.cancel, begun, known.record.user)
+        try:
+            await step_async(self._transport.cancel, begun, known.record.user)
+        except IsthmusError as error:
+            log.warning("a job that is over could not be cancelled", extra={"job": begun, "error": str(error)})
 
     async def _finish_alone(self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None) -> None:
         """The run is over, and Slurm shows no job of it that would say how."""
@@ -391,7 +396,7 @@ class RunSettler:
         if not self.facts.accounting:
             return None
         folder, record = self._files.folder(known.run_id), known.record
-        return await self._search.find(Sought(record.user, f"{folder}/work", record.sent_at, since))
+        return await self._search.find(Sought(record.user, f"{folder}/work", record.sent_at, since, known.lost))
 
     async def close(self) -> None:
         """Let go."""
