@@ -166,7 +166,7 @@ class SupervisedTasks:
 
     def start(self, name: str, work: Work) -> Supervised:
         """Start a vital task, which never ends by itself."""
-        task = Supervised(name, work, failed=self._failed, changed=self._notify, longest_pause=self._longest)
+        task = Supervised(name, work, failed=self._failed, changed=self.notify, longest_pause=self._longest)
         self._vital.add(name)
         return self._begin(name, task)
 
@@ -221,7 +221,8 @@ class SupervisedTasks:
         task.start()
         return task
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """Have the listeners look: something else of the owner's health has changed."""
         for listener in self._listeners:
             listener()
 

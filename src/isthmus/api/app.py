@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import files, health, openapi, site_images
+from . import enrolling, files, health, openapi, site_images
 from .context import Context
 from .resources import discovery, reviews
 from .resources.dispatching import dispatch
@@ -47,8 +47,10 @@ class Api:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
+        elif (serve := enrolling.socket(self.context, scope["path"])) is not None:
+            await serve(scope, receive, send)
         else:
-            await self._router(scope, receive, send)
+            await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = find_target(scope["path"])
@@ -96,6 +98,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *working_files.routes(context),
         *plans.routes(context),
         *site_images.routes(context),
+        *enrolling.routes(context),
         *openapi.routes(context),
         *extra_routes,
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from isthmus._kit.sealing import Sealer
+from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.base import FilePart, FolderListing, SiteImage, Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
@@ -109,6 +110,8 @@ class Context:
     """Images that sites keep; none: they are not offered."""
     sealer: Sealer | None = None
     """Seals what is secret on its way into the store; none: nothing secret is taken."""
+    agents: AgentHub | None = None
+    """Where agents connect; none: they are not offered."""
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
     work: WorkThreads = field(default_factory=WorkThreads)

@@ -57,6 +57,8 @@ COMMANDS = {
     "devices": CommandPlace("inventory", "devices"),
     "images": CommandPlace("images.kept_images", "app"),
     "registry": CommandPlace("images.registry_accounts", "app"),
+    "agents": CommandPlace("platform.agents", "app"),
+    "agent": CommandPlace("platform.agent", "app"),
     "tenants": CommandPlace("identity.tenants", "app"),
     "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),

@@ -30,7 +30,7 @@ from isthmus.images.logins import RegistryLogin
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.engine_options import EngineOptions
 from isthmus.resources.jobs import DependencyCondition
-from isthmus.resources.sites import Capacity, SiteNode, SiteQueue
+from isthmus.resources.sites import AgentContact, Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
 
 OptionsT = TypeVar("OptionsT", bound=EngineOptions)
@@ -430,6 +430,15 @@ class MeasuringEngine(Protocol):
 
     async def measure(self) -> Mapping[str, RunDisk]:
         """What each run that is kept takes there now; raises SiteUnavailable."""
+        ...
+
+
+@runtime_checkable
+class ContactedEngine(Protocol):
+    """An engine behind a connection that is not ours to make, and that may be away for long."""
+
+    def contact(self) -> AgentContact:
+        """What was last heard of it."""
         ...
 
 

@@ -300,14 +300,41 @@ class SiteRegistries(Model):
         return text
 
 
+class AgentInvitation(Model):
+    """Lets one machine join, once."""
+
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] = Field(description="hash of the secret")
+    expires_at: Time
+
+
+class AgentSite(Model):
+    """A machine that joins by itself, over an outgoing connection."""
+
+    key: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None,
+        pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$",
+        description="public key of its agent, made on the machine; none: no machine has joined",
+    )
+    machine: Annotated[str | None, ADMIN_ONLY] = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{32}$",
+        description="mark of the machine that joined: the key is good there only",
+    )
+    revoked: bool = Field(default=False, description="true: the agent is cut off")
+    invitation: Annotated[AgentInvitation | None, ADMIN_ONLY] = Field(
+        default=None, description="with which a machine may join; none: nobody may"
+    )
+
+
 class SiteSpec(Model):
     """What is wanted."""
 
-    driver: ShortName = Field(description="local, slurm or kubernetes")
+    driver: ShortName = Field(description="local, slurm, kubernetes or agent")
     enabled: bool = Field(default=True, description="false: takes no new work")
     local: LocalSite | None = None
     slurm: SlurmSite | None = None
     kubernetes: KubernetesSite | None = None
+    agent: AgentSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
     registries: SiteRegistries | None = Field(default=None, description="where container images may come from")
     prices: Prices | None = Field(default=None, description="per hour; of the sites with room the cheapest is taken")
@@ -332,6 +359,8 @@ class SiteSpec(Model):
             return {**data, "local": {}}
         if isinstance(data, dict) and data.get("driver") == "kubernetes" and data.get("kubernetes") is None:
             return {**data, "kubernetes": {}}
+        if isinstance(data, dict) and data.get("driver") == "agent" and data.get("agent") is None:
+            return {**data, "agent": {}}
         if isinstance(data, dict) and data.get("driver") == "slurm" and data.get("slurm") is None:
             raise ValueError("driver slurm needs the section slurm, with at least a folder")
         return data
@@ -384,6 +413,17 @@ class ExposedIn(Model):
     context: str | None = None
 
 
+class AgentContact(Model):
+    """What was last heard of a site's agent; `isthmus agents` shows what is known now."""
+
+    version: str | None = Field(default=None, max_length=64)
+    address: str | None = Field(default=None, max_length=253)
+    last_contact: Time | None = Field(default=None, description="written down when it goes, and now and then")
+    refused: str | None = Field(
+        default=None, max_length=512, description="the last connection with its key that was refused, and why"
+    )
+
+
 class SiteStatus(Model):
     """What was seen."""
 
@@ -405,6 +445,7 @@ class SiteStatus(Model):
     exposed_in: Annotated[ExposedIn | None, ADMIN_ONLY] = Field(
         default=None, description="where its nodes are shown; kept until they are removed from there"
     )
+    agent: Annotated[AgentContact | None, ADMIN_ONLY] = None
     conditions: list[Condition] = Field(default_factory=list)
     observed_generation: int | None = None
 

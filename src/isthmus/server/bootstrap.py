@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus._kit import sealing
 from isthmus._kit.ids import new_uid, suffix
+from isthmus._kit.private_files import write_private
 from isthmus.config import ServerSettings
 from isthmus.console.sessions import new_key
 from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
@@ -23,8 +24,6 @@ from isthmus.resources.tokens import hash_secret, new_secret, split_secret
 from isthmus.resources.validation import validate
 from isthmus.storage.quotas import Allowance
 from isthmus.store.base import Key, Store
-
-from .files import write_private
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isthmus._kit.clock import utcnow
+from isthmus._kit.private_files import write_private
 from isthmus.errors import Misconfigured
-
-from .files import write_private
 
 AUTHORITY_YEARS = 20
 SERVER_DAYS = 365

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes
 from isthmus.config import ServerSettings
+from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.driver import AgentEngine
+from isthmus.engines.agent.settings import AgentSettings
 from isthmus.engines.base import Engine
 from isthmus.engines.exposing import NodeExposure
 from isthmus.engines.local.driver import LocalEngine
@@ -132,6 +137,15 @@ def registry_client(authorities: str) -> RegistryClient:
     return RegistryClient(trusting(authorities))
 
 
+def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
+    """A machine that joins by itself."""
+    contact = agents.contact(site.name)
+    before = site.status.agent.last_contact if site.status.agent else None
+    if contact.heard_at is None and before is not None:
+        contact.heard_at = parse_timestamp(before)
+    return AgentEngine(AgentSettings(site.name, settings.sites / site.name), contact)
+
+
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}
 
 
@@ -144,8 +158,13 @@ class Drivers:
         drivers: Mapping[str, MakeDriver] = DRIVERS,
         *,
         note_root: Callable[[Path], None] | None = None,
+        agents: AgentHub | None = None,
     ) -> None:
-        self._settings, self._drivers, self._note_root = settings, drivers, note_root
+        """Without the hub to which agents connect, there are no sites of theirs."""
+        self._settings, self._note_root = settings, note_root
+        self._drivers: dict[str, MakeDriver] = dict(drivers)
+        if agents is not None:
+            self._drivers["agent"] = partial(agent, agents)
 
     async def make(self, site: Site) -> Engine:
         """The engine of a site, not yet opened."""

@@ -29,6 +29,8 @@ HEAD_LIMIT = 64 * 1024
 _WITHOUT_BODY = (b"GET", b"HEAD", b"DELETE")
 SMALL, FEW = 64 * 1024, 8
 """Bytes and number of pieces that may wait for each other, until the next turn of the loop."""
+NOTSENT_LOWAT = 25
+"""TCP_NOTSENT_LOWAT: of a WebSocket the kernel holds little unsent, so that what is urgent leaves soon."""
 REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 43\r\n\r\n"
     b"this address speaks HTTPS; write https://\r\n"
@@ -209,6 +211,14 @@ class _HttpConnection(HttpToolsProtocol):
         """It is here."""
         self._stop_waiting()
         super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        """It is a WebSocket from here on."""
+        self._stop_waiting()
+        raw = self.transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, NOTSENT_LOWAT, SMALL)
+        super().handle_websocket_upgrade()
 
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(PATIENCE, self.transport.close)

@@ -28,7 +28,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from isthmus import __version__
 from isthmus._kit.crashpoints import reach
+from isthmus._kit.private_files import write_private
 from isthmus._kit.sealing import Sealer
 from isthmus._kit.tasks import Supervised
 from isthmus.api.app import create_app
@@ -36,7 +38,10 @@ from isthmus.api.context import Context
 from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.config import ServerSettings
 from isthmus.console import Console
+from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.frames import LARGEST
 from isthmus.errors import Misconfigured
+from isthmus.identity.agent_keys import AgentKeys
 from isthmus.identity.authenticating import Authenticator
 from isthmus.metrics import count_task_failure
 from isthmus.reconcilers.sites.registry import EngineRegistry
@@ -62,7 +67,6 @@ from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers, registry_client
 from .engine_images import EngineImages
-from .files import write_private
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
@@ -127,7 +131,10 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
     blobs = DirectoryBlobs(shared, partial(storage_allowance, store))
     await blobs.open()
     sealer = Sealer(secrets_key(shared))
-    engines, drivers = EngineRegistry(), Drivers(settings, note_root=port.note_root)
+    agents = AgentHub(lambda site: keys.identify(site), version=__version__)
+    keys = AgentKeys(store, changed=agents.changed, removed=agents.forget)
+    await keys.start()
+    engines, drivers = EngineRegistry(), Drivers(settings, agents=agents, note_root=port.note_root)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
@@ -143,6 +150,7 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
         plans=StorePlans(store),
         images=EngineImages(store, engines),
         sealer=sealer,
+        agents=agents,
     )
     app = create_app(context, [_authority_route(identity)])
     console = Console(context, app, console_key(shared))
@@ -151,7 +159,10 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
         console,
         loop="none",
         http="httptools",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=LARGEST,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -159,9 +170,15 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
         timeout_graceful_shutdown=3,
     )
     plain = settings.insecure or _is_loopback(settings.host)
-    server = Listener(config, identity.context, plain=plain, stopping=app.close)
+
+    def stop_streams() -> None:
+        agents.close()
+        app.close()
+
+    server = Listener(config, identity.context, plain=plain, stopping=stop_streams)
     several = several_may_open(settings.store)
     leadership = Leadership() if several else Sole()
+    agents.accepting = lambda: leadership.held
     watchdog = Watchdog()
     watchdog.start()
 
@@ -179,7 +196,10 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
             sealer=sealer,
             make_registries=registry_client,
         )
-        await plane.run()
+        try:
+            await plane.run()
+        finally:
+            agents.close()  # they look for whoever leads now
 
     election = LeaderElection(
         store,
@@ -202,6 +222,7 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
         await telemetry.close()
         await logs.close()
         await authenticator.close()
+        await keys.close()
         settings.instance.unlink(missing_ok=True)
 
 

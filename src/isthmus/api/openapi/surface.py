@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from isthmus.api.enrolling import ENROL
+from isthmus.api.enrolling import LIST as AGENTS
 from isthmus.api.files import BASE as FILES
 from isthmus.api.resources.targets import all_views
 from isthmus.api.runs.finding import RUN, kinds_with_runs, path_of
@@ -31,6 +33,7 @@ _TAGS = {
     "folders": "Files of jobs while they run.",
     "plans": "What if: where a job would go, when it would end, what it would cost.",
     "images": "Container images that sites keep.",
+    "agents": "Machines that join by themselves.",
     "reviews": "Who am I, and what may I do?",
     "discovery": "Which kinds there are.",
     "server": "Health, version and descriptions.",
@@ -156,6 +159,16 @@ SCHEMAS: Mapping[str, Schema] = {
         spec={"type": "object"},
         status={"type": "object"},
     ),
+    "Enrolment": _object(
+        ("invitation", "key", "machine", "signature"), invitation=_TEXT, key=_TEXT, machine=_TEXT, signature=_TEXT
+    ),
+    "Enrolled": _object(("kind", "site"), kind={"const": "Enrolment"}, site=_TEXT),
+    "AgentList": _object(
+        ("apiVersion", "kind", "items"),
+        apiVersion=_TEXT,
+        kind={"const": "AgentList"},
+        items=_array(_object(("name", "state"), name=_TEXT, state=_TEXT)),
+    ),
     "PlanQuestion": _object(
         ("spec",),
         apiVersion={},
@@ -204,6 +217,7 @@ def operations_of_rest() -> Operations:
     yield from _folders()
     yield from _plans()
     yield from _images()
+    yield from _agents()
     yield from _reviews()
     yield from _discovery()
     yield from _server()
@@ -375,6 +389,15 @@ def _images() -> Operations:
         yield path, "get", _one("images", f"listImages{of}", "List container images that sites keep", where, listed)
         summary = "Remove a container image from a site"
         yield path, "delete", _one("images", f"removeImage{of}", summary, (*where, *which), removed)
+
+
+def _agents() -> Operations:
+    responses = {"200": ok("All of them, as they are now.", ref("AgentList"))} | errors(READ_ERRORS)
+    yield AGENTS, "get", _one("agents", "listAgents", "List the agents; for administrators", (), responses)
+    responses = {"200": ok("The site that the machine is now.", ref("Enrolled"))} | errors(WRITE_ERRORS)
+    body = {"required": True, "content": content(ref("Enrolment"))}
+    summary = "Join: exchange an invitation for the right of a key"
+    yield ENROL, "post", _one("agents", "enrolAgent", summary, (), responses, requestBody=body, security=[])
 
 
 def _reviews() -> Operations:

@@ -147,7 +147,7 @@ def _where_it_is(obj: Object, folder: Path) -> Object:
 def _write_private(objects: Iterable[Object], path: Path) -> None:
     import io
 
-    from isthmus.server.files import write_private
+    from isthmus._kit.private_files import write_private
 
     text = io.StringIO()
     _write(objects, text, lines=path.suffix == ".json")

@@ -18,7 +18,7 @@ from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.durations import parse_duration
 from isthmus._kit.tasks import Supervised
 from isthmus._kit.tasks import reason as reason_of
-from isthmus.engines.base import Capabilities, Engine, Inventory
+from isthmus.engines.base import Capabilities, ContactedEngine, Engine, Inventory
 from isthmus.errors import IsthmusError, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.reconcilers.jobs.job_index import JobIndex
@@ -28,7 +28,7 @@ from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.jobs import uid_of_run
 from isthmus.resources.kinds import DEVICE_CLASS, SITE
 from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.sites import Site, SiteSpec, SiteStatus
+from isthmus.resources.sites import AgentContact, Site, SiteSpec, SiteStatus
 from isthmus.resources.states import SITE_TRANSITIONS, SitePhase, check_transition
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Reconciler, Watches, every, spec_changed
@@ -196,7 +196,10 @@ class SiteReconciler:
 
     async def _note(self, record: Record, site: Site, status: SiteStatus) -> None:
         check_transition(SITE_TRANSITIONS, site.status.phase, status.phase)
-        unchanged = status.model_copy(update={"probed_at": site.status.probed_at})
+        engine: object = self._engines.find(site.name)
+        if isinstance(engine, ContactedEngine):
+            status = status.model_copy(update={"agent": engine.contact()})
+        unchanged = status.model_copy(update={"probed_at": site.status.probed_at, "agent": _same_contact(site, status)})
         if unchanged == site.status and not _is_old(site.status.probed_at, status.probed_at):
             return  # the time of the look alone is not news, but for now and then
         await self._writer.status(record, status)
@@ -233,6 +236,13 @@ _ABILITIES = {
 def abilities(able: Capabilities) -> list[str]:
     """What an engine can do by itself, in words that the site's status keeps."""
     return [word for word, name in _ABILITIES.items() if getattr(able, name)]
+
+
+def _same_contact(site: Site, status: SiteStatus) -> AgentContact | None:
+    """What was heard, as if it had been heard when it was last: that time alone is not news either."""
+    if status.agent is None or site.status.agent is None:
+        return status.agent
+    return status.agent.model_copy(update={"last_contact": site.status.agent.last_contact})
 
 
 def _is_old(before: str | None, now: str | None) -> bool:
