@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.errors import EngineRefused
 from isthmus.images.cache import CacheSettings, ImageCache
+from isthmus.images.layer_fetching import ImageFetcher, forget_layers
 from isthmus.images.logins import RegistryLogin
 from isthmus.images.references import RegistryReference
 from isthmus.images.registries import RegistryClient, trusting
@@ -149,3 +150,36 @@ async def test_what_tenants_used_is_theirs_to_remove(lab: RegistryLab, finder: I
     assert [kept.tenants for kept in cache.kept()] == [{"b"}]
     assert cache.leave(kept.image.key, "b")
     assert cache.kept() == []
+
+
+async def test_layers_that_an_account_opened_are_found_by_nobody_else(
+    lab: RegistryLab, client: RegistryClient, tmp_path: Path
+) -> None:
+    """For sites that unpack images themselves: the right to one is shown to its registry, by everybody."""
+    blobs, name = tmp_path / "layers", f"{lab.place.host}/a/tool@{DIGEST}"
+    fetcher = ImageFetcher(blobs, client, HERE)
+    found = await fetcher.find(name, {}, login_of(lab))
+    image = await found.fetch()
+    assert (found.digest, found.owner) == (DIGEST, "a")
+    assert all(part.piece.path.parent.parent == blobs for part in image.layers)
+    for login in (None, login_of(lab, "b", "wrong")):
+        with pytest.raises(EngineRefused):
+            await fetcher.find(name, {}, login)
+
+    def lying(path: str, headers: dict[str, str]) -> Answer:
+        wanted = path.rpartition("/")[2]
+        known = DIGEST if "/manifests/" in path else wanted
+        return (
+            (200, {}, BLOBS[known])
+            if known in (DIGEST, json.loads(BLOBS[DIGEST])["config"]["digest"])
+            else (404, {}, b"")
+        )
+
+    async with FakeRegistry(tmp_path / "tls", lying) as fake:
+        asking = RegistryClient(fake.trust)
+        named = await ImageFetcher(blobs, asking, HERE).find(f"{fake.host}/b/tool:1", {})
+        with pytest.raises(EngineRefused):
+            await named.fetch()
+        await asking.close()
+    forget_layers(blobs, 0)
+    assert not any(part.piece.path.exists() for part in image.layers)

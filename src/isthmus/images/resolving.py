@@ -10,21 +10,15 @@ account, or sent along by a tenant, is kept apart and given to nobody else (`own
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from isthmus.errors import EngineRefused, Invalid
-
-from .archives import FilePiece, PackedImage, find_image, make_image, read_archive
+from .archives import PackedImage
 from .cache import ImageCache, UnpackedImage
+from .layer_fetching import Files, fetch_image, read_name, read_sent
 from .logins import RegistryLogin
-from .manifests import ImageManifest, bad
-from .references import FileReference, RegistryReference, parse_reference
+from .references import FileReference, RegistryReference
 from .registries import RegistryClient
-
-Files = Mapping[str, Callable[[], Path]]
-"""Files sent along with a job: their paths, and where their contents lie."""
 
 
 class ImageFinder:
@@ -42,10 +36,7 @@ class ImageFinder:
         Raises EngineRefused for an image that there is not or that cannot be used, SiteUnavailable for what may work
         later.
         """
-        try:
-            wanted = parse_reference(name)
-        except Invalid as error:
-            raise EngineRefused(error.message) from error
+        wanted = read_name(name)
         if isinstance(wanted, FileReference):
             used = self._sent_along(wanted, files, tenant)
         else:
@@ -55,7 +46,7 @@ class ImageFinder:
 
     @asynccontextmanager
     async def _sent_along(self, wanted: FileReference, files: Files, tenant: str) -> AsyncIterator[UnpackedImage]:
-        image = await asyncio.to_thread(self._read, wanted, files)
+        image = await asyncio.to_thread(read_sent, wanted, files, self._architecture)
 
         async def fetch() -> PackedImage:
             return image
@@ -63,18 +54,6 @@ class ImageFinder:
         owner = f"tenant {tenant}" if tenant else ""
         async with self._cache.use(image.digest, str(wanted), fetch, owner=owner, tenant=tenant) as found:
             yield found
-
-    def _read(self, wanted: FileReference, files: Files) -> PackedImage:
-        if wanted.folder:
-            inside = {
-                path[len(wanted.path) + 1 :]: at for path, at in files.items() if path.startswith(f"{wanted.path}/")
-            }
-            pieces = {path: _piece(at()) for path, at in inside.items()}
-        elif wanted.path in files:
-            pieces = dict(read_archive(files[wanted.path]()))
-        else:
-            raise bad(f"{wanted.path} is not among the files sent along with the job")
-        return find_image(pieces, self._architecture)
 
     @asynccontextmanager
     async def _remote(
@@ -89,29 +68,10 @@ class ImageFinder:
 
         async def fetch() -> PackedImage:
             found = manifest or (await registries.manifest(wanted.at(digest), self._architecture))[1]
-            return await self._fetch(registries, wanted, digest, found, self._cache.blobs_of(owner))
+            blobs = self._cache.blobs_of(owner)
+            return await fetch_image(registries, wanted, digest, found, self._architecture, blobs)
 
         async with self._cache.use(digest, str(wanted), fetch, owner=owner, tenant=tenant) as found:
             if manifest is not None and wanted.digest not in (None, digest):
                 await asyncio.to_thread(self._cache.note_meaning, wanted.digest, digest)
             yield found
-
-    async def _fetch(
-        self,
-        registries: RegistryClient,
-        wanted: RegistryReference,
-        digest: str,
-        manifest: ImageManifest,
-        blobs: Path,
-    ) -> PackedImage:
-        config = await registries.config(wanted, manifest.config)
-        make_image(digest, config, [(FilePiece(Path(), 0, 0), None)] * len(manifest.layers), self._architecture)
-        layers: list[tuple[FilePiece, str | None]] = []
-        for layer in manifest.layers:
-            path = await registries.fetch(wanted, layer, blobs)
-            layers.append((FilePiece(path, 0, layer.size), layer.digest))
-        return make_image(digest, config, layers, self._architecture)
-
-
-def _piece(path: Path) -> FilePiece:
-    return FilePiece(path, 0, path.stat().st_size)

@@ -49,7 +49,7 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             max_log_bytes=parse_bytes(spec.max_log),
             max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
             max_image_bytes=parse_bytes(spec.max_images),
-            registry_authorities=(site.spec.registries and site.spec.registries.authorities) or "",
+            registry_authorities=_authorities(site),
             max_disk_bytes=parse_bytes(spec.max_disk) if spec.max_disk else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),
@@ -81,8 +81,13 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
             image_runtimes=tuple(spec.images.runtimes),
             max_image_bytes=parse_bytes(spec.images.max_size),
             layers=settings.sites / site.name / "layers",
+            registry_authorities=_authorities(site),
         )
     )
+
+
+def _authorities(site: Site) -> str:
+    return (site.spec.registries and site.spec.registries.authorities) or ""
 
 
 def _ssh(spec: SlurmSsh) -> SshSettings:

@@ -13,12 +13,16 @@ from isthmus.engines.base import EndReason, Run
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.errors import EngineRefused, SiteUnavailable
+from isthmus.images.logins import RegistryLogin
 from isthmus.images.runtimes import RUNTIMES
+from isthmus.lab.registry.daemon import RegistryLab
+from isthmus.lab.registry.layout import USER as REGISTRY_USER
+from isthmus.lab.registry.seeding import push
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.login import LoginNode
 from isthmus.testing.engines import FolderSource, ImageContract, new_run_id, wait_ended, whole_log
 from isthmus.testing.engines.imaging import IMAGE, TINY
-from isthmus.testing.image_archives import busybox_layer, layer, member, oci_archive
+from isthmus.testing.image_archives import busybox_layer, layer, member, oci_archive, oci_blobs
 
 from .conftest import AKIDA, SSH_USER, USER, MakeEngine, settings_of, ssh_settings
 
@@ -162,3 +166,26 @@ async def test_libraries_of_a_device_class_come_from_the_node(
     await engine.submit(run, sent(tmp_path))
     end = await wait_ended(engine, run.id)
     assert (await whole_log(engine, run.id), end.exit_code) == (b"/run/libraries\ndriver 535", 0)
+
+
+async def test_an_image_of_a_registry_with_accounts(make_engine: MakeEngine, tmp_path: Path) -> None:
+    """The control plane fetches it with the account of the run; without one it is refused, though it is there."""
+    blobs, manifest = oci_blobs([busybox_layer(), layer(member("etc/secret", b"of A"))])
+    registry = RegistryLab(tmp_path / "registry")
+    registry.up()
+    try:
+        with registry.client() as client:
+            digest = str(manifest["digest"])
+            push(client, "a/tool", "1", {name: part for name, part in blobs.items() if name != digest}, blobs[digest])
+        host, password = registry.place.host, registry.place.password.read_text().strip()
+        engine = await make_engine(
+            registry_authorities=registry.place.authority.read_text(), layers=tmp_path / "layers"
+        )
+        run = replace(image_run("cat /etc/secret"), image=f"{host}/a/tool@{digest}")
+        await engine.submit(replace(run, login=RegistryLogin("a", host, REGISTRY_USER, password)))
+        await wait_ended(engine, run.id)
+        assert await whole_log(engine, run.id) == b"of A"
+        with pytest.raises(EngineRefused, match="isthmus registry login"):
+            await engine.submit(replace(run, id=new_run_id()))
+    finally:
+        registry.down(erase=True)

@@ -117,6 +117,8 @@ class SlurmSettings:
     """Of all images that one person has unpacked at the site. Default 50 GiB; those not used for longest go."""
     layers: Path | None = None
     """Where the control plane keeps what it fetches of registries. Default none: as long as it runs."""
+    registry_authorities: str = ""
+    """Certificates (PEM) that registries are trusted by, beside those of the system. Default none."""
 
     @property
     def search_path(self) -> str:

@@ -26,7 +26,7 @@ from isthmus.errors import EngineRefused, IsthmusError, SiteUnavailable
 from isthmus.images.carrying import KeptRoot, RootPlan
 from isthmus.images.layer_fetching import FoundImage, ImageFetcher, forget_layers
 from isthmus.images.manifests import architecture_of
-from isthmus.images.registries import RegistryClient
+from isthmus.images.registries import RegistryClient, trusting
 from isthmus.images.runtimes import RUNTIMES, probing
 from isthmus.images.runtimes.probing import NodeProbe
 from isthmus.resources.deviceclasses import DeviceClass
@@ -200,7 +200,7 @@ class SiteImages:
         if not probe.usable:
             self.check(run)
         assert run.image is not None
-        found = await self._fetcher(probe.machine).find(run.image, contents(files))
+        found = await self._fetcher(probe.machine).find(run.image, contents(files), run.login)
         kept = await self._store.find(user, found.digest)
         if kept is None:
             async with self._making.hold((user, found.digest)):
@@ -214,7 +214,7 @@ class SiteImages:
     async def _make(self, name: str, user: str, found: FoundImage) -> KeptRoot:
         self._busy += 1
         try:
-            async with self._making.hold(found.digest):  # of several persons, one fetches it
+            async with self._making.hold((found.owner, found.digest)):  # of several persons, one fetches it
                 image = await found.fetch()
             plan = RootPlan(self._store.folder(user), image, name, self._settings.max_image_bytes, self._in_use(user))
             return await self._store.make(user, plan)
@@ -231,7 +231,7 @@ class SiteImages:
 
     def _fetcher(self, machine: str) -> ImageFetcher:
         if self._registries is None:  # it reads all authorities that the system trusts: not before it is needed
-            self._registries = RegistryClient()
+            self._registries = RegistryClient(trusting(self._settings.registry_authorities))
         if machine not in self._fetchers:
             self._fetchers[machine] = ImageFetcher(self._layers(), self._registries, architecture_of(machine))
         return self._fetchers[machine]
