@@ -13,7 +13,7 @@ import pytest
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.resources.jobs import Job
-from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, LEASE, PROFILE, SITE, TENANT, TOKEN
+from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, LEASE, PROFILE, SECRET, SITE, TENANT, TOKEN
 from isthmus.resources.tokens import hash_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
@@ -49,6 +49,8 @@ async def fill(store: Store) -> None:
     await store.create(SITE, {**site("here"), "status": {**site("here")["status"], "phase": "Ready"}})
     spec = {"user": "ada", "role": "member", "sha256": hash_secret("x")}
     await store.create(TOKEN, validate(TOKEN, {"metadata": {"name": "t", "namespace": "ada"}, "spec": spec}))
+    spec = {"registry": "ghcr.io", "user": "ada", "sealed": "v1:x"}
+    await store.create(SECRET, validate(SECRET, {"metadata": {"name": "s", "namespace": "ada"}, "spec": spec}))
     running = {**job("zz-running", finalizers=["isthmus.dev/run"]), "status": {**status("Running"), "site": "here"}}
     parent = await store.create(JOB, running)
     await store.create(JOB, job("element", labels={"isthmus.dev/array": "zz-running"}, **owned_by(parent)))
@@ -86,6 +88,7 @@ async def check(store: Store, run: str) -> None:
     assert (tenant["status"]["uidNumber"], tenant["metadata"]["finalizers"]) == (200_007, ["isthmus.dev/tenant"])
     assert (await store.get(Key("Site", "", "here"))).obj["status"]["phase"] == "Ready"
     assert (await store.get(Key("Token", "ada", "t"))).obj["spec"]["sha256"] == hash_secret("x")
+    assert (await store.get(Key("Secret", "ada", "s"))).obj["spec"]["sealed"] == "v1:x"
     assert (await store.get(Key("Lease", "isthmus-system", "tenant-uids"))).obj["spec"]["leaseTransitions"] == 7
 
 

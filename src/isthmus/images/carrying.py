@@ -23,7 +23,7 @@ from .manifests import MOST_VARIABLES, bad, parse_environment
 from .unpacking import BAD
 
 MOST_ANSWER = 4 * 2**20
-_MODULES = ("tar_streams", "layers", "unpacking", "roots")
+_MODULES = ("tar_streams", "zstd_streams", "layers", "unpacking", "roots")
 """What is sent, each behind what it imports."""
 # Fixed; what varies comes on standard input. The modules are those of a package that is nowhere on disk.
 _BOOT = """\

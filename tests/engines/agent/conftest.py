@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.contacts import AgentHub, Contact
 from isthmus.engines.agent.driver import AgentEngine
+from isthmus.engines.agent.linking import Channel
 from isthmus.engines.agent.settings import AgentSettings
 from isthmus.testing.agent_processes import AgentProcess, connected, listening
 
@@ -24,17 +25,40 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
     process.clean()
 
 
+class Leading(AgentHub):
+    """What listens at the port of the agent: whichever control plane leads."""
+
+    def __init__(self, agent: AgentProcess) -> None:
+        self._agent = agent
+        self.now = AgentHub({agent.site: agent.identity}.get)
+
+    async def take_over(self) -> None:
+        """Another one leads; the first is stopped, and its connection lost."""
+        before, self.now = self.now, AgentHub({self._agent.site: self._agent.identity}.get)
+        before.close()
+        await connected(self.now, self._agent.site)
+
+    def contact(self, site: str) -> Contact:
+        return self.now.contact(site)
+
+    def close(self) -> None:
+        self.now.close()
+
+    async def serve(self, channel: Channel, address: str) -> None:
+        await self.now.serve(channel, address)
+
+
 @pytest.fixture
-async def hub(agent: AgentProcess) -> AsyncIterator[AgentHub]:
+async def hub(agent: AgentProcess) -> AsyncIterator[Leading]:
     """The agent is connected to it."""
-    found = AgentHub({agent.site: agent.identity}.get)
+    found = Leading(agent)
     async with listening(found, agent.tls, agent.port):
         await connected(found, agent.site)
         yield found
 
 
 @pytest.fixture
-async def make_engine(hub: AgentHub, agent: AgentProcess, tmp_path: Path) -> AsyncIterator[MakeAgentEngine]:
+async def make_engine(hub: Leading, agent: AgentProcess, tmp_path: Path) -> AsyncIterator[MakeAgentEngine]:
     engines: list[AgentEngine] = []
 
     async def make() -> AgentEngine:

@@ -21,7 +21,7 @@ from isthmus.testing.engines import (
 )
 from isthmus.testing.traces import tree_of
 
-from .conftest import MakeAgentEngine
+from .conftest import Leading, MakeAgentEngine
 
 pytestmark = pytest.mark.real
 
@@ -38,6 +38,14 @@ class TestAgent(RunContract, ReadContract, BrowseContract, TaskContract):
             return await make_engine()
 
         return again
+
+    @pytest.fixture
+    def another(self, hub: Leading, make_engine: MakeAgentEngine) -> Reopen:
+        async def other() -> AgentEngine:
+            await hub.take_over()
+            return await make_engine()
+
+        return other
 
     @pytest.fixture
     def reader(self, make_engine: MakeAgentEngine, engine: AgentEngine) -> OpenReader:

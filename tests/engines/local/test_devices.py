@@ -64,7 +64,8 @@ def test_units_of_the_living_are_not_free(tmp_path: Path) -> None:
 
 async def test_handed_out_exclusively_and_found_again(make_engine: MakeEngine) -> None:
     declared = (DeclaredDevices("board", 3),)
-    one, two = await make_engine(devices=declared), await make_engine(devices=declared)
+    one = await make_engine(devices=declared)
+    two = await make_engine(devices=declared, owner="other")  # another site in the same folder
     cls = device_class("board", local={"env": {"BOARDS": "{units}"}})
     assert (await one.probe([cls])).capacity.devices["board"] == 3
     await two.probe([cls])

@@ -187,7 +187,7 @@ async def test_a_sandbox_removed_later_is_missed_by_the_next_job(
 ) -> None:
     install(programs)
     preferred = await make_engine(root=open_folder, programs=str(programs))
-    required = await make_engine(root=open_folder, programs=str(programs), isolation="Required")
+    required = await make_engine(root=open_folder, programs=str(programs), isolation="Required", owner="other")
     assert await output(preferred, "pwd", namespace="physics") == "/job\n"
     (programs / "bwrap").unlink()
     with pytest.raises(EngineRefused, match="cannot isolate"):

@@ -19,6 +19,7 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.testing.engines import (
     BrowseContract,
     EngineTraits,
+    MeasureContract,
     ReadContract,
     Reopen,
     RunContract,
@@ -105,7 +106,7 @@ if IS_ROOT:
 
 else:
 
-    class TestOrdinaryUser(RunContract, ReadContract, BrowseContract, TaskContract):
+    class TestOrdinaryUser(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
         """Under our own account, in a sandbox where the machine lets users make one."""
 
         traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)

@@ -83,7 +83,9 @@ def test_the_chart_says_the_same(replicas: int) -> None:
 def test_the_platform_reads_no_secrets_and_no_pods() -> None:
     for obj in manifests(Installation()):
         for rule in obj.get("rules", ()):
-            assert not {"secrets", "pods", "*"} & set(rule["resources"])
+            assert "*" not in rule["resources"]
+            if rule["apiGroups"] != ["isthmus.dev"]:  # which has Secrets of its own, sealed
+                assert not {"secrets", "pods"} & set(rule["resources"])
             assert "*" not in rule["verbs"]
             assert "*" not in rule["apiGroups"]
 

@@ -35,14 +35,18 @@ def export(
     data: Data = None,
     store: StoreUrl = None,
     with_tokens: Annotated[
-        bool, typer.Option("--with-tokens", help="Also the hashes of tokens; only into a file, which stays private.")
+        bool,
+        typer.Option(
+            "--with-tokens",
+            help="Also hashes of tokens, and Secrets as they are sealed; only into a file, which stays private.",
+        ),
     ] = False,
     force: Force = False,
 ) -> None:
     """Write all objects of a store, with their status, into a file.
 
     Stop Isthmus first, so that nothing changes meanwhile; jobs that run go on. Files that were sent, outputs and logs
-    stay where they are. Left out are events, and tokens unless asked for.
+    stay where they are. Left out are events, and tokens and Secrets unless asked for.
 
     \b
     Examples:

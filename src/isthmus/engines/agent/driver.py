@@ -157,7 +157,8 @@ class AgentEngine:
         for digest, have in missing.items() if isinstance(missing, dict) else ():
             file = wanted.get(digest)
             if file is not None:  # it gets nothing but what belongs to the run
-                await self._put(digest, files.path_of(file), file.size, whole(have, file.size))
+                path = await asyncio.to_thread(files.path_of, file)
+                await self._put(digest, path, file.size, whole(have, file.size))
 
     async def _put(self, digest: str, path: Path, size: int, offset: int) -> None:
         async with self._calling("put", {"digest": digest, "size": size, "offset": offset}) as call:

@@ -40,7 +40,7 @@ from isthmus.engines.slurm.cluster.persons import Persons
 from isthmus.engines.slurm.containers import launch_texts
 from isthmus.engines.slurm.containers.container_lines import ImageRoot
 from isthmus.engines.slurm.containers.image_stores import ImageStore
-from isthmus.engines.slurm.containers.readying import SiteImages
+from isthmus.engines.slurm.containers.readying import ClusterImages
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import LogFile, RunFiles
 from isthmus.engines.slurm.files.logs import LogReaders
@@ -90,7 +90,7 @@ class SlurmEngine:
         self._untold, self._tidied = set[str](), set[str]()
         self._submitting = KeyedLocks()
         self._persons = Persons(settings, transport)
-        self._images = SiteImages(settings, images, self, self.tasks)
+        self._images = ClusterImages(settings, images, self, self.tasks)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -237,7 +237,7 @@ class RunContract(BatchContract):
         run = self.shell("echo once", placed_at=utcnow())
         source = WaitingSource(tmp_path / "source")
         stopped = asyncio.ensure_future(engine.submit(run, source))
-        await asyncio.to_thread(source.asked.wait, PATIENCE)
+        assert await asyncio.to_thread(source.asked.wait, PATIENCE)
         second = await another()
         if cancelled:
             await second.cancel(run.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -66,7 +67,7 @@ class WaitingSource(FolderSource):
     """A folder whose files are not there until somebody says so: who sends it is stopped half-way."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, {"file": b"content"})
+        super().__init__(folder, {"file": secrets.token_bytes(16)})  # an engine that keeps contents has not got it
         self.asked, self.given = threading.Event(), threading.Event()
 
     def path_of(self, file: TreeFile) -> Path:

@@ -57,7 +57,7 @@ class Runs(Protocol):
     def records(self) -> Mapping[str, RunRecord | None]: ...  # noqa: D102
 
 
-class SiteImages:
+class ClusterImages:
     """Images at one Slurm site."""
 
     def __init__(self, settings: SlurmSettings, store: ImageStore, runs: Runs, tasks: SupervisedTasks) -> None:
