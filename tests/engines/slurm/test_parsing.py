@@ -168,6 +168,13 @@ def test_sacct_sums_steps_up() -> None:
     )
     (row,) = parsing.accounted(text, ";")
     assert (row.cpu_seconds, row.peak_memory_bytes, row.energy_joules, row.steps) == (61.25, 167032 * 1024, 180, 2)
+    assert (row.derived_exit_code, row.whole) == (0, True)
+    # A step that slurmctld heard of after the end of its job: the job's own derived code lacks it.
+    late = "1.1;{};{};;00:00.000;;;2026-11-15T23:11:54;2026-11-15T23:11:55;{};1;n1;;\n"
+    (row,) = parsing.accounted(text + late.format("RUNNING", "0:0", "Unknown"), ";")
+    assert not row.whole
+    (row,) = parsing.accounted(text + late.format("FAILED", "5:0", "2026-11-15T23:12:55"), ";")
+    assert (row.derived_exit_code, row.whole) == (5, True)
 
 
 @pytest.mark.parametrize(

@@ -64,13 +64,16 @@ class Accounted:
     nodes: str = ""
     cpus: int = 0
     steps: int = 0
+    steps_end: bool = True
+    """Whether all of these have ended; slurmctld may report the end of a step after that of its job."""
     cancelled_by: str | None = None
     """Whom accounting names, by name or number; nobody: empty; None where it would not say."""
 
     @property
     def whole(self) -> bool:
         """Whether the accounting has heard all of it: its end, and the steps that it had. Without nodes it had none."""
-        return self.ended_at is not None and (self.steps > 0 or self.started_at is None or not self.nodes)
+        heard = self.ended_at is not None and self.steps_end
+        return heard and (self.steps > 0 or self.started_at is None or not self.nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from isthmus._kit.numbers import whole
@@ -89,12 +90,14 @@ def accounted(text: str, fence: str) -> list[Accounted]:
         parts = line.split(fence)
         if len(parts) != len(ACCOUNT_FIELDS.split(",")):
             continue
-        number, dot, _ = parts[0].partition(".")
+        number, dot, step = parts[0].partition(".")
         if whole(number) is None:
             continue
         row = _accounted(int(number), parts)
         if dot:
-            found[row.id] = _with_step(found[row.id], row) if row.id in found else row
+            # The job's own derived code lacks steps that ended in the same moment; of the script itself it has none.
+            of_step = replace(row, derived_exit_code=row.exit_code if whole(step) is not None else None)
+            found[row.id] = _with_step(found[row.id], of_step) if row.id in found else row
         else:
             found[row.id] = row
     return list(found.values())
@@ -125,7 +128,6 @@ def _accounted(number: int, parts: list[str]) -> Accounted:
 
 def _with_step(job: Accounted, step: Accounted) -> Accounted:
     """Peaks over steps; of energy too, because every step counts that of whole nodes while it ran."""
-    from dataclasses import replace
 
     def most(one: float | None, other: float | None) -> float | None:
         return max((v for v in (one, other) if v is not None), default=None)
@@ -136,6 +138,8 @@ def _with_step(job: Accounted, step: Accounted) -> Accounted:
         peak_memory_bytes=None if peak is None else int(peak),
         energy_joules=most(job.energy_joules, step.energy_joules),
         steps=job.steps + 1,
+        steps_end=job.steps_end and step.ended_at is not None,
+        derived_exit_code=max(job.derived_exit_code or 0, step.derived_exit_code or 0),
     )
 
 
