@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.testing.servers import running_server
+from isthmus.testing.servers import eventually, running_server
 
 DOCS = Path(__file__).parents[2] / "docs"
 KUBERNETES = DOCS / "howto" / "kubernetes.md"
@@ -112,6 +112,8 @@ def try_page(page: Path, folder: Path, patience: float = PATIENCE) -> str:
     shutil.copytree(DOCS.parent / "examples", work / "examples")
     home.mkdir()
     with running_server(folder / "data") as server:
+        # A reader is slower than this: by the time of her first command the local site has been looked at.
+        eventually(lambda: server.request("/apis/isthmus.dev/v1/sites/local")["status"].get("phase") == "Ready")
         environment = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),
