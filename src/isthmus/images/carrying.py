@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -86,8 +87,6 @@ def folder_name(digest: str) -> str:
 
 def command() -> str:
     """A shell line that runs the program, with the first Python that is new enough."""
-    import shlex
-
     names = " ".join(PYTHONS)
     return (
         f"for python in {names}; do "

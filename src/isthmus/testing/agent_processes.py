@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import subprocess
 import sys
@@ -26,16 +25,15 @@ from isthmus.server import certificates
 from isthmus.server.listening import Listener
 
 from .engines import wait_ended
-from .servers import free_port
+from .servers import LoggedProcess, free_port
 
 
-class AgentMachine:
+class AgentMachine(LoggedProcess):
     """A machine that joins by the command line, as a person would have it."""
 
     def __init__(self, data: Path) -> None:
+        super().__init__(data)
         self.place = AgentPlace(data)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.log = data.with_name(f"{data.name}.log")
 
     def join(self, invited: Mapping[str, str], authority: str | None = None) -> subprocess.CompletedProcess[str]:
         """Join with what `isthmus agents invite -o json` wrote."""
@@ -49,19 +47,6 @@ class AgentMachine:
         words = [sys.executable, "-m", "isthmus.cli", "agent", "run", "--data", str(self.place.data)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """`kill -9`."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> int:
-        """An orderly stop; the exit code."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
 
     def clean(self) -> None:
         """End it, what runs there, and the keeper."""

@@ -31,15 +31,35 @@ echo counted to $n
 """Counts to forty and remembers how far it came; slowly at first, so that it is there to be stopped."""
 
 
-class ServerProcess:
+class LoggedProcess:
+    """A command of ours that goes on, with a log beside its folder, to be stopped and killed by tests."""
+
+    def __init__(self, data: Path) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = data.with_name(f"{data.name}.log")
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """An orderly stop; the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+class ServerProcess(LoggedProcess):
     """`isthmus serve` on a folder."""
 
     def __init__(self, data: Path, *, store: str | None = None, environment: dict[str, str] | None = None) -> None:
+        super().__init__(data)
         self.data = data
         self.port = free_port()
         self._store, self._environment = store, environment or {}
-        self.process: subprocess.Popen[bytes] | None = None
-        self.log = data.with_name(f"{data.name}.log")
 
     @property
     def url(self) -> str:
@@ -73,19 +93,6 @@ class ServerProcess:
             urllib.request.urlopen(f"{self.url}/readyz", timeout=5).close()  # noqa: S310 - our own address
             return True
         return False
-
-    def kill(self) -> None:
-        """`kill -9`."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> int:
-        """An orderly stop; the exit code."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
 
     def request(self, path: str, body: Any = None, *, method: str | None = None, token: str | None = None) -> Any:
         """One request; the decoded answer. Raises urllib.error.HTTPError."""

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -117,7 +118,7 @@ class SharedStore:
             become = self._ready(user)
             words = [sys.executable, "-S", "-m", "isthmus.images.roots"]
             env = {"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            stream = ImageStream(_with(plan, become).line(), plan.image)
+            stream = ImageStream(replace(plan, become=become).line(), plan.image)
             with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
                 child = subprocess.Popen(words, env=env, cwd="/", stdin=subprocess.PIPE, stdout=out, stderr=err)
                 assert child.stdin is not None
@@ -187,12 +188,6 @@ class RemoteStore:
             stream = ImageStream(boot() + plan.line(), plan.image)
             done = await step_async(self._ssh.send, command(), user=user, stdin=stream)
             return answered(done.code, done.out, done.err, plan)
-
-
-def _with(plan: RootPlan, become: tuple[int, int, tuple[int, ...]] | None) -> RootPlan:
-    from dataclasses import replace
-
-    return replace(plan, become=become)
 
 
 def _feed(read: Callable[[int], bytes], pipe: IO[bytes]) -> None:
