@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -145,8 +146,9 @@ class SharedStore:
             return None
         entry = account(user)
         with contextlib.suppress(FileExistsError):
-            # Renamed into place, so that it is never somebody else's.
-            new = f"{self._top}/.{user}-{os.getpid()}"
+            # Renamed into place, so that it is never somebody else's. Not by our number: in a container a server that
+            # was killed here has the same one again, and would find its name taken.
+            new = f"{self._top}/.{user}-{secrets.token_hex(6)}"
             step(os.mkdir, new, 0o700)
             step(os.chown, new, entry.pw_uid, entry.pw_gid)
             if os.path.lexists(self.folder(user)):
