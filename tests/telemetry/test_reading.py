@@ -65,6 +65,7 @@ def test_what_is_no_report_is_passed_over() -> None:
     for text in (b"isthmus: nothing", b"isthmus: [1]", b'isthmus: {"a": "text"}', b'isthmus: {"a": NaN}',
                  b'isthmus: {"a": 1e999}', b'{"a": 1}', b'isthmus: {"\\u0000": 1}', long):  # fmt: skip
         assert parse_line(text) == {}
+    assert parse_line(b'isthmus: {"a": 1e308, "b": -1e301, "c": 1e300}') == {"c": 1e300}
     assert parse_line(b'isthmus: {"a": 1, "b": "x", "c": null}') == {"a": 1.0}
 
 

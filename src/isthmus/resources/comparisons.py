@@ -8,6 +8,9 @@ from pydantic import Field
 
 from .meta import Model
 
+LARGEST = 1e300
+"""What is reported beyond does not count: sums and differences of such numbers are numbers too."""
+
 
 class CellState(StrEnum):
     """Where a cell is."""

@@ -56,7 +56,12 @@ class Model(BaseModel):
     """The base of all parts of objects: camelCase outside, snake_case inside, no unknown fields."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", use_enum_values=False, frozen=False
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        use_enum_values=False,
+        frozen=False,
+        allow_inf_nan=False,  # JSON has neither: written as null, the object could not be read again
     )
 
     def to_json(self) -> dict[str, Any]:

@@ -6,13 +6,14 @@ program is and is no result. What is no JSON object, or no number, is the progra
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+
+from isthmus.resources.comparisons import LARGEST
 
 STEP = "step"
 MAX_LINE = 16_384
@@ -36,7 +37,8 @@ def parse_line(line: bytes) -> Report:
 
 
 def numbers(found: Mapping[str, Any]) -> Report:
-    """The named numbers of a JSON object; true counts 1, and what is not finite does not count."""
+    """The named numbers of a JSON object; true counts 1, and what is not finite, or too large to count with, does not
+    count."""
     report: Report = {}
     for name, value in found.items():
         if isinstance(value, int | float) and _NAME.fullmatch(name) and len(report) < MAX_NAMES:
@@ -44,7 +46,7 @@ def numbers(found: Mapping[str, Any]) -> Report:
                 number = float(value)
             except OverflowError:
                 continue
-            if math.isfinite(number):
+            if abs(number) <= LARGEST:
                 report[name] = number
     return report
 

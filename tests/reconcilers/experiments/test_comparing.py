@@ -33,6 +33,13 @@ def test_a_spread_is_median_quartiles_and_ends() -> None:
     assert spread([None]) is None
 
 
+@given(st.lists(st.floats(), max_size=8))
+def test_a_spread_is_made_of_numbers_whatever_was_reported(numbers: list[float]) -> None:
+    """What is no number is null in JSON, and an experiment with it could not be read again."""
+    found = spread(numbers)
+    assert found is None or Spread.model_validate_json(found.model_dump_json()) == found
+
+
 def test_numbers_come_from_runs_that_succeeded() -> None:
     spec = spec_of(repetitions=3)
     runs = [

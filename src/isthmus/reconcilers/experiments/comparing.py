@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.resources.comparisons import CellResult, CellState, RunCounts, Spread
+from isthmus.resources.comparisons import LARGEST, CellResult, CellState, RunCounts, Spread
 from isthmus.resources.experiments import (
     CELL_LABEL,
     POINT_ANNOTATION,
@@ -95,8 +95,8 @@ def run_of_job(obj: Mapping[str, Any]) -> RunResult | None:
 
 
 def spread(numbers: Iterable[float | None]) -> Spread | None:
-    """Median, quartiles and ends; None of nothing."""
-    known = sorted(number for number in numbers if number is not None)
+    """Median, quartiles and ends; None of nothing. What cannot be counted with does not count."""
+    known = sorted(number for number in numbers if number is not None and abs(number) <= LARGEST)
     if not known:
         return None
     if len(known) > 1:
