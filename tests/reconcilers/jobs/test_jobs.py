@@ -76,8 +76,8 @@ def test_phases_are_walked_as_the_table_says(
 async def test_an_engine_is_told_who_placed_a_run(it: Plane) -> None:
     """What another control plane placed, it may still be about to submit."""
     await it.submit("ours")
+    await it.ended("ours")
     it.machine.faults.unavailable = "not now"
-    await it.phase("ours", "Placed", "Running", "Succeeded")
     await it.submit("theirs")
     await it.phase("theirs", "Placed")
     await it.stop()
