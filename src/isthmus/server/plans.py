@@ -6,7 +6,6 @@ sites, devices, times and costs; of other tenants' jobs it says no more than whe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -79,7 +78,9 @@ def _answer(job: Job, ground: Ground, jobs: Sequence[Record], past: Past, now: d
     made = None
     if job.spec.deadline is None and not job.status.phase.occupies:
         index.ledger.put(Waiting(job.uid, demand_of(job.namespace, job.spec), job.spec.priority))
-        made = asyncio.run(place(index, DeadlinePlanner(index, surveyor, lambda: now), ground)).made
+        planner = DeadlinePlanner(index, surveyor, lambda: now)
+        due = planner.due(ground)
+        made = place(index, planner, ground, planned(due) if due else None).made
     survey = surveyor.survey(ground, now.timestamp(), extra=[job])
     found = answer(job.uid, survey, planned(survey.situation), ground, made)
     return _as_it_runs(job, found) if job.status.phase.occupies else found

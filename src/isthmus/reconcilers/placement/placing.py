@@ -36,9 +36,10 @@ from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.scheduling.placement import Assignment, Plan, SiteView, Verdict
+from isthmus.scheduling.planning.planning import Outlook
 from isthmus.store.base import Record, Store
 
-from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news, place
+from .planning import MADE_ROOM, NOTHING, DeadlinePlanner, Decision, is_news, place, planned
 from .surveying import Ground, Surveyor, site_view
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ class Placer:
             return Plan()
         tenants = [self._typed.of(Tenant, record) for record in self._tenants.all()]
         ground = Ground(self._site_views(), {tenant.name: tenant.spec for tenant in tenants}, full_storage(tenants))
-        made, self._decided, spent = await place(self._index, self._planner, ground)
+        outlook = await self._outlook(ground)
+        made, self._decided, spent = place(self._index, self._planner, ground, outlook)
         for uid in self._decided.stops:
             await self._stop(uid)
         PLACEMENT_SECONDS.observe(spent)
@@ -127,6 +129,15 @@ class Placer:
             if failed := next((outcome for outcome in done if outcome is not None), None):
                 raise failed
         return made
+
+    async def _outlook(self, ground: Ground) -> Outlook | None:
+        """The plan for jobs with deadlines, if one is due. One that cannot be made keeps no other jobs from running."""
+        try:
+            due = self._planner.due(ground)
+            return await asyncio.to_thread(planned, due) if due else None
+        except Exception:
+            log.exception("planning for deadlines broke")
+            return None
 
     async def _assign(self, assignment: Assignment) -> None:
         if (record := self._record(assignment.uid)) is None:
@@ -233,7 +244,7 @@ def declare(shared: Shared) -> Background:
         classes=shared.informer(DEVICE_CLASS),
         tenants=shared.informer(TENANT),
         index=shared.index,
-        planner=DeadlinePlanner(shared.index, surveyor, shared.now),
+        planner=DeadlinePlanner(shared.index, surveyor, shared.now, clock=lambda: asyncio.get_running_loop().time()),
         engines=shared.engines,
         leadership=shared.leadership,
         recorder=shared.recorder,

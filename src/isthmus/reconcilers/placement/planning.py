@@ -1,14 +1,12 @@
 """Planning: asks for a plan for all jobs with deadlines, and says what of it is to be done now.
 
-Jobs without deadlines do not come here, and without promised jobs nothing here costs anything. A plan is made in a
-thread, and not more often than it is cheap; in between, the room that the last one holds stays held. The plan is made
-again when room appears, and from time to time, because time alone can make a job late.
+Jobs without deadlines do not come here, and without promised jobs nothing here costs anything. A plan (`planned`, pure)
+is made apart from the rest, and not more often than it is cheap; in between, the room that the last one holds stays
+held. The plan is made again when room appears, and from time to time, because time alone can make a job late.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,8 +24,6 @@ from isthmus.scheduling.planning.planning import Outlook, Seat, Situation, held_
 from isthmus.scheduling.planning.proposing import proposal
 
 from .surveying import Ground, Survey, Surveyor
-
-log = logging.getLogger(__name__)
 
 AGAIN = 15.0
 """Seconds after which a plan is made again though nothing happened."""
@@ -66,39 +62,49 @@ class DeadlinePlanner:
     """Decides for jobs with deadlines."""
 
     def __init__(
-        self, index: JobIndex, surveyor: Surveyor, now: Callable[[], datetime] = utcnow, *, again: float = AGAIN
+        self,
+        index: JobIndex,
+        surveyor: Surveyor,
+        now: Callable[[], datetime] = utcnow,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._index, self._surveyor, self._now, self._again = index, surveyor, now, again
-        self._not_before = 0.0
+        self._index, self._surveyor, self._now, self._clock = index, surveyor, now, clock
+        self._began = self._not_before = 0.0
         self._last: tuple[Outlook, Survey] | None = None
+        self._due: Survey | None = None
 
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to plan."""
         return bool(self._index.promised or self._index.movable)
 
-    async def decide(self, ground: Ground, budgets: Budgets) -> Decision:
-        """What is to be done now."""
+    def due(self, ground: Ground) -> Situation | None:
+        """What a plan is to be made for now; None: there is nothing to plan, or the last plan is young enough."""
+        self._due = None
+        self._began = self._clock()
         if not self.is_needed:
             self._last = None
+        elif self._last is None or self._began >= self._not_before:
+            self._due = self._surveyor.survey(ground, self._now().timestamp())
+        return self._due.situation if self._due else None
+
+    def decide(self, ground: Ground, budgets: Budgets, outlook: Outlook | None) -> Decision:
+        """What is to be done now, with the plan for what was due; without, if none was or none could be made."""
+        if not self.is_needed:
             return NOTHING
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        if self._last is not None and began < self._not_before:
-            outlook, survey = self._last
-            waiting = {uid: seat for uid, seat in outlook.seats.items() if uid in self._index.promised}
-            held = self._held(replace(outlook, seats=waiting), survey, ground, everything=True)
-            return Decision(held=held, again_in=self._not_before - began)
-        try:
-            survey = self._surveyor.survey(ground, self._now().timestamp())
-            outlook = await asyncio.to_thread(planned, survey.situation)
-        except Exception:  # a plan that cannot be made must not keep jobs without deadlines from running
-            log.exception("planning for deadlines broke")
-            return Decision(again_in=self._again)
-        self._last = (outlook, survey)
-        spent = clock() - began
-        self._not_before = began + spent + max(_SHORTEST, _SHARE * spent)
-        return self._decision(outlook, survey, ground, budgets)
+        survey, now = self._due, self._clock()
+        if survey is not None and outlook is not None:
+            self._last = (outlook, survey)
+            spent = now - self._began
+            self._not_before = now + max(_SHORTEST, _SHARE * spent)
+            return self._decision(outlook, survey, ground, budgets)
+        if survey is not None or self._last is None:
+            return Decision(again_in=AGAIN)
+        outlook, survey = self._last
+        waiting = {uid: seat for uid, seat in outlook.seats.items() if uid in self._index.promised}
+        held = self._held(replace(outlook, seats=waiting), survey, ground, everything=True)
+        return Decision(held=held, again_in=max(0.0, self._not_before - now))
 
     def _decision(self, outlook: Outlook, survey: Survey, ground: Ground, budgets: Budgets) -> Decision:
         now, tasks = survey.situation.now, survey.tasks
@@ -124,7 +130,7 @@ class DeadlinePlanner:
         held = self._held(replace(outlook, seats=seats), survey, ground, everything=False)
         for start in starts.values():
             held[start.site] = held.get(start.site, Room()).plus(start.demand.room)
-        return Decision(starts, waits, tuple(stop.uid for stop in outlook.stops), held, self._again)
+        return Decision(starts, waits, tuple(stop.uid for stop in outlook.stops), held, AGAIN)
 
     def _held(self, outlook: Outlook, survey: Survey, ground: Ground, *, everything: bool) -> dict[str, Room]:
         """What jobs without deadlines must leave free: the room of those that start later."""
@@ -149,14 +155,16 @@ class PlacementPass(NamedTuple):
     """Seconds that the event loop was held."""
 
 
-async def place(index: JobIndex, planner: DeadlinePlanner, ground: Ground) -> PlacementPass:
+def place(index: JobIndex, planner: DeadlinePlanner, ground: Ground, outlook: Outlook | None) -> PlacementPass:
     """Which jobs start now, and where: those with deadlines by their plan, the others in what that leaves free.
+
+    `outlook` is the plan for what was `due`.
 
     What happens and what `isthmus plan` says are both decided here.
     """
-    budgets = Budgets(index.ledger, ground.tenants, ground.full)
-    decided = await planner.decide(ground, budgets)
     began = time.monotonic()
+    budgets = Budgets(index.ledger, ground.tenants, ground.full)
+    decided = planner.decide(ground, budgets, outlook)
     made = plan(index.ledger, ground.sites, ground.tenants, held=decided.held, budgets=budgets)
     made.assignments.extend(Assignment(uid, start.site) for uid, start in decided.starts.items())
     return PlacementPass(made, decided, time.monotonic() - began)
