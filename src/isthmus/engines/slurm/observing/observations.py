@@ -205,10 +205,15 @@ def _reason(evidence: Evidence) -> tuple[EndReason, str]:
     source, word = evidence.job or evidence.accounted, evidence.word
     if source is None:
         if word is not None:
+            if evidence.record.cancelled and _own(evidence) is Own.SIGNALLED:
+                return EndReason.CANCELLED, ""
             return (EndReason.TIME_LIMIT if word.late else EndReason.COMPLETED), ""
         if evidence.record.cancelled:
             return EndReason.CANCELLED, "cancelled; Slurm no longer knows the job"
-        return EndReason.SUPERVISOR_LOST, "Slurm no longer knows the job, and the job left no word of its end"
+        return (
+            EndReason.SUPERVISOR_LOST,
+            "Slurm no longer knows the job, which left no word of its end and writes nothing any more",
+        )
     means = meaning(source.states)
     reason = means.reason or EndReason.SUPERVISOR_LOST
     reported = means.reported
