@@ -114,7 +114,8 @@ class SlurmEngine:
         snapshot = await self._watcher.fresh()
         await self._digest(snapshot)
         await self._settler.recall(self._active.values())
-        await self._settler.resume(late, snapshot)
+        for ghost in await self._settler.resume(late, snapshot):
+            self._end_ghost(ghost)
         self.tasks.start("slurm-watcher", self._watcher.run)
         self.tasks.start("slurm-late-accounting", lambda: self._settler.late.run(self._corrected))
         self.tasks.start("slurm-lost-runs", lambda: self._settler.lost.run(self._corrected))
@@ -356,8 +357,12 @@ class SlurmEngine:
 
     async def _take_its_word(self, known: KnownRun) -> None:
         async with self._digesting:
-            await self._settler.take_its_word(known)
+            if await self._settler.take_its_word(known):
+                self._end_ghost(known.record)
         self._notify_over(known.run_id)
+
+    def _end_ghost(self, record: RunRecord) -> None:
+        self.tasks.spawn("slurm-ghost", partial(self._settler.end_ghost, record), of=record.run_id)
 
     def _due(self, changed: set[str]) -> set[str]:
         """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.

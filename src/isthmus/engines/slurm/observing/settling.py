@@ -50,6 +50,8 @@ LOST_AFTER = 3
 """Snapshots in a row without a job, before Slurm is asked for this very job, and what became of it is found out."""
 ACCOUNTING_EVERY = 10
 """Looks at a run that Slurm does not know and that may be alive, from one question to the accounting to the next."""
+GHOST_SECONDS = 5.0
+"""From one attempt to the next to have Slurm end what it still has of a run that is over."""
 AT_ONCE = 32
 
 Words = tuple[Word | None, int | None]
@@ -288,33 +290,42 @@ class RunSettler:
 
         await asyncio.gather(*(one(known) for known in unsure if known.record.job is None))
 
-    async def resume(self, ended: Iterable[RunRecord], snapshot: JobSnapshot) -> None:
-        """Runs whose ends were reported before a restart, and may still be corrected: listen and ask again."""
+    async def resume(self, ended: Iterable[RunRecord], snapshot: JobSnapshot) -> list[RunRecord]:
+        """Runs whose ends were reported before a restart, and may still be corrected: listen and ask again.
+
+        Those that Slurm still calls alive: see `end_ghost`.
+        """
+        ghosts = list[RunRecord]()
         for record in ended:
             try:
-                await self._resume(record, snapshot)
+                if await self._resume(record, snapshot):
+                    ghosts.append(record)
             except IsthmusError:
                 raise
             except Exception as error:
                 log.error("a run cannot be understood", exc_info=error, extra={"run": record.run_id})
+        return ghosts
 
-    async def _resume(self, record: RunRecord, snapshot: JobSnapshot) -> None:
+    async def _resume(self, record: RunRecord, snapshot: JobSnapshot) -> bool:
         final, now = record.final, datetime.now(UTC)
         assert final is not None
         if final.reason is EndReason.SUPERVISOR_LOST:
             self.lost.add(record)
-            return
+            return False
         job = next((job for job in snapshot.ours.get(record.run_id, ()) if job.id == record.job), None)
+        if job is not None and job.meaning.state is not RunState.ENDED:
+            return True
         if (
             job is None
             or not self.facts.accounting
             or (final.ended_at or now) < now - timedelta(seconds=GIVEN_UP_AFTER)
         ):
             await self._files.finish_record(record.run_id, records.dump(record))
-            return
+            return False
         known = KnownRun(record, job)
         evidence = await self._evidence(known, job, None, snapshot, await self._words(known))
         self.late.add(evidence, job, final)
+        return False
 
     async def _evidence(
         self,
@@ -414,19 +425,37 @@ class RunSettler:
         await self._writes(known)
         return not known.pulse.quiet(time.monotonic(), liveness.QUIET_SECONDS)
 
-    async def take_its_word(self, known: KnownRun) -> None:
-        """End a run that has said how it ended, while Slurm calls it running; and what Slurm still has of it."""
+    async def take_its_word(self, known: KnownRun) -> bool:
+        """End a run that has said how it ended, while Slurm calls it running; whether it is `end_ghost`'s now.
+
+        In this order: cancelled before its end is written, it would look as if somebody had cancelled it. Its record
+        stays among those that are not over until Slurm has nothing of it, so that a restart finds it there.
+        """
         word, begun = await self._words(known)
         if known.record.final is not None or word is None or begun is None or begun != known.record.job:
-            return
+            return False
         log.warning("slurm calls a run running that has ended", extra={"run": known.run_id, "job": begun})
-        await self._finish_alone(known, None, word, begun)
-        try:
-            await step_async(self._transport.cancel, begun, known.record.user)
-        except IsthmusError as error:
-            log.warning("a job that is over could not be cancelled", extra={"job": begun, "error": str(error)})
+        await self._finish_alone(known, None, word, begun, late=True)
+        return True
 
-    async def _finish_alone(self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None) -> None:
+    async def end_ghost(self, record: RunRecord) -> None:
+        """Have Slurm end what it still has of a run that is over, however often that takes."""
+        assert record.job is not None
+        while True:
+            try:
+                job = await self._transport.job(record.job)
+                if job is not None and job.run_id == record.run_id and job.meaning.state is not RunState.ENDED:
+                    await step_async(self._transport.cancel, record.job, record.user)
+                if await self._files.read_record(record.run_id) is not None:  # nobody has forgotten it meanwhile
+                    await self._files.finish_record(record.run_id, records.dump(record))
+                return
+            except IsthmusError as error:
+                log.warning("a job that is over cannot be cancelled", extra={"job": record.job, "error": str(error)})
+                await asyncio.sleep(GHOST_SECONDS)
+
+    async def _finish_alone(
+        self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None, *, late: bool = False
+    ) -> None:
         """The run is over, and Slurm shows no job of it that would say how."""
         evidence = Evidence(
             known.record,
@@ -440,7 +469,7 @@ class RunSettler:
         )
         final = observations.over(evidence)
         lost = final.reason is EndReason.SUPERVISOR_LOST
-        await self.finish(known, final, late=lost)
+        await self.finish(known, final, late=late or lost)
         if lost and known.record.final is final:
             self.lost.add(known.record)
 
