@@ -153,8 +153,8 @@ class Run:
     """With which the image is fetched, if it is not for everybody. Written nowhere."""
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
-    placed_at: datetime | None = None
-    """When it was decided to submit it; None where that is not known."""
+    placed_here: bool = True
+    """Whether the control plane that submits it placed it; otherwise another one may be about to submit it too."""
 
     def section(self, kind: type[OptionsT]) -> OptionsT:
         """The section of this kind, or an empty one."""
