@@ -71,6 +71,13 @@ def test_when_no_site_fits_each_site_says_which_condition_failed() -> None:
     assert "off: it is disabled" in verdict.message
 
 
+def test_a_site_that_does_not_exist_is_the_reason_and_no_other_site_is() -> None:
+    lost = replace(demand(), sites=("locl",))
+    assert plan(ledger(Waiting("1", lost)), [site("local"), site("edge")], {}).verdicts[lost].message == (
+        "no site can run this job: there is no site locl"
+    )
+
+
 def test_without_sites_it_says_so() -> None:
     assert plan(ledger(Waiting("1", demand())), [], {}).verdicts[demand()].reason == "NoSites"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
-from isthmus._kit.reasons import Closeness, Hindrance, no_site
+from isthmus._kit.reasons import NO_SITE, Closeness, Hindrance, no_site
 from isthmus.images.references import is_allowed
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import STORAGE_USED, Quota, TenantSpec
@@ -333,6 +333,8 @@ def why_waiting(
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
+        if demand.sites and not any(site.name in demand.sites for site in sites):
+            return Verdict("NoSiteFits", f"{NO_SITE}: there is no site {' or '.join(demand.sites)}")
         found = [hindered for site in sites if (hindered := hindrance(demand, site, tenant))]
         return Verdict("NoSiteFits", str(no_site(found)))
     if over and STORAGE_USED in over:
