@@ -230,12 +230,19 @@ def why_there(
         return None
     others = [site for site in asked if site is not chosen][:MOST_TOLD]
     priced = len({site.tariff.rate(demand.room) for site in asked}) > 1
-    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free, priced=priced)}" for site in others]
+    reported = [
+        f"{site.name}: {_listed(hindered[site.name]) or _state(demand, site, free, priced=priced)}" for site in others
+    ]
     here = _state(demand, chosen, free, priced=priced)
     if free[chosen.name].lacks(demand.room):
         queue = "cheapest queue" if priced else "queue that is least full"
         here = f"no site has room now; it waits in the {queue}, {here}"
     return "; ".join([here, *reported])
+
+
+def _listed(why: str | None) -> str:
+    """As one piece of a list whose pieces are set apart by `; `."""
+    return (why or "").replace("; ", ", ")
 
 
 def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: bool) -> str:
