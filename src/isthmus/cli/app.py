@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from isthmus.errors import Invalid
 
 from .failures import EXIT_CODES_HELP
-from .options import Format, Globals, Namespace, Output, Token, Url, remember
+from .options import Format, Globals, Namespace, Output, Token, Url, note_dashes, remember
 
 if TYPE_CHECKING:
     from isthmus.client.places import Place
@@ -114,6 +114,11 @@ class LazyGroup(TyperGroup):
             if hasattr(error, "format_message") and isinstance(said := getattr(error, "message", None), str):
                 error.message = plain_words(said)  # type: ignore[attr-defined]
             raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, and remember what Click forgets: whether a `--` came before its words."""
+        note_dashes(ctx, args)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them."""

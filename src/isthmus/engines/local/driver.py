@@ -160,8 +160,8 @@ class LocalEngine:
         """Where nothing keeps tenants apart, only the administrator's own tenant runs, unless the settings say so."""
         if sandbox is None and self._settings.isolation == "Preferred" and run.namespace != OWN_TENANT:
             raise EngineRefused(
-                f"This site cannot isolate jobs ({why}), so it runs no jobs of tenants other than {OWN_TENANT}. "
-                "Ask the administrator to install bubblewrap, or to set local.isolation of the site to BestEffort."
+                f"This site cannot isolate jobs: {why}. So it runs no jobs of tenants other than {OWN_TENANT}. "
+                "Ask the administrator to mend that, or to set local.isolation of the site to BestEffort."
             )
 
     async def close(self) -> None:
