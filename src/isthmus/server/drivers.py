@@ -157,7 +157,8 @@ def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
     before = site.status.agent.last_contact if site.status.agent else None
     if contact.heard_at is None and before is not None:
         contact.heard_at = parse_timestamp(before)
-    return AgentEngine(AgentSettings(site.name, settings.sites / site.name), contact)
+    joined = site.spec.agent is not None and site.spec.agent.key is not None
+    return AgentEngine(AgentSettings(site.name, settings.sites / site.name, joined=joined), contact)
 
 
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}

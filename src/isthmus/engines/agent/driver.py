@@ -308,7 +308,7 @@ class AgentEngine:
     @contextlib.asynccontextmanager
     async def _calling(self, name: str, head: Mapping[str, Any]) -> AsyncIterator[AgentCall]:
         """A call; what the agent fails it with is raised as our own error."""
-        link = link_of(self._contact, self._settings.site)
+        link = link_of(self._contact, self._settings.site, joined=self._settings.joined)
         try:
             async with link.call({"call": name, **head}) as call:
                 yield call
