@@ -48,7 +48,7 @@ WHOLE = b"whole\n"
 # and would take for its next line what is left unread: so it reads everything, or the shell ends.
 STAGE = (
     'umask 077; if test -d "$2"; then head -c "$3" >/dev/null && IFS= read -r end; return; fi; '
-    'mkdir "$1" "$1/work" || { head -c "$3" >/dev/null && IFS= read -r end; return 1; }; umask 266; '
+    'mkdir "$1" "$1/work" "$1/tmp" || { head -c "$3" >/dev/null && IFS= read -r end; return 1; }; umask 266; '
     'head -c "$3" >"$1/launch" && IFS= read -r end && test "$end" = whole || { rm -rf -- "$1"; exit 1; }; '
     'umask 077; : >"$1/stdout"; : >"$1/stderr"; mv -T "$1" "$2"'
 )
