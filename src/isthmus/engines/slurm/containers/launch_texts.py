@@ -38,7 +38,7 @@ def launch_files(
     asks = known.facts.gathers_usage and not known.facts.accounting
     batch = scripts.batch(run, folder, user, devices=devices, metered=bool(measured.meters), ask_usage=asks)
     if image is None:
-        program = scripts.program(run, folder, scripts.environment(run, user, folder))
+        program = scripts.program(run, folder, scripts.environment(run, user, folder), user=user)
     else:
         program = container_lines.program(run, folder, container_lines.environment(run, user, folder, image), image)
     launch = {"launch": LaunchFile(scripts.launch(batch, program, sampler.script(measured, guessed)))}
