@@ -9,6 +9,7 @@ from typing import Protocol
 from isthmus._kit.sealing import Sealer
 from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.base import FilePart, FolderListing, SiteImage, Stream
+from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job
@@ -112,6 +113,8 @@ class Context:
     """Seals what is secret on its way into the store; none: nothing secret is taken."""
     agents: AgentHub | None = None
     """Where agents connect; none: they are not offered."""
+    audit: AuditLog | None = None
+    """Where acts are kept; none: they are not."""
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
     work: WorkThreads = field(default_factory=WorkThreads)

@@ -63,6 +63,7 @@ COMMANDS = {
     "tenants": CommandPlace("identity.tenants", "app"),
     "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
+    "audit": CommandPlace("identity.audit", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),
     "install": CommandPlace("platform.installing", "install"),

@@ -25,6 +25,11 @@ class Caller:
     personal: bool = False
     """Whether the platform vouches for the user: a token of a tenant says who its admins like."""
 
+    @property
+    def credential(self) -> str:
+        """What was presented, for the audit log."""
+        return f"token {self.token}" if self.token else ""
+
     def role_in(self, namespace: str) -> Role | None:
         """The higher of the role there and the platform role."""
         granted = self.grants.get(namespace)
