@@ -21,6 +21,7 @@ IsthmusError
 │   ├── StoreUnavailable   the store is locked, full or unreachable
 │   ├── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
 │   │   └── Superseded         another control plane has opened the site since: open it anew, if it is still ours
+│   ├── PortClosed         nothing listens on that port of the job, or not yet
 │   └── Unreachable        the server could not be reached at all: nothing was sent
 ├── EngineRefused      the engine answered, and its answer is no
 ├── JobFailed          a job that was waited for did not succeed (Python: `wait(check=True)`)
@@ -144,6 +145,12 @@ class SiteUnavailable(Unavailable):
 
 class Superseded(SiteUnavailable):
     """Another control plane has opened the site since: through this connection nothing can begin any more."""
+
+
+class PortClosed(Unavailable):
+    """Nothing listens on that port of the job, or not yet."""
+
+    code = "PortClosed"
 
 
 class Unreachable(Unavailable):

@@ -67,6 +67,7 @@ from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers, registry_client
 from .engine_images import EngineImages
+from .engine_visits import EngineVisits
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
@@ -150,6 +151,7 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
         plans=StorePlans(store),
         images=EngineImages(store, engines),
         sealer=sealer,
+        visits=EngineVisits(engines),
         agents=agents,
     )
     app = create_app(context, [_authority_route(identity)])
