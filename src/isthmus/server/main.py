@@ -71,6 +71,7 @@ from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers, host_driver, registry_client
 from .engine_images import EngineImages
+from .engine_visits import EngineVisits
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
@@ -185,6 +186,7 @@ async def _serve(
         plans=StorePlans(store),
         images=EngineImages(store, engines),
         sealer=sealer,
+        visits=EngineVisits(engines),
         agents=agents,
         audit=audit,
     )
