@@ -25,6 +25,7 @@ from .jobs import STDIN_PATH, JobOptions, job_manifest, question, with_stdin
 from .kubeconfigs import Access
 from .places import EXPERIMENTS, JOBS, Place, place_of
 from .requests import Object, Request
+from .requirements import read_requirements
 from .resuming import Feed, LogCursor, WatchCursor, WatchEvent
 
 if TYPE_CHECKING:
@@ -166,8 +167,9 @@ class Operations(ABC, Generic[Handle]):
         `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
         name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
         or the path of a file. `notice` is called with what was left out unasked. The options are those of `JobOptions`.
-        An image may be a file here (`oci-archive:FILE`), which is sent along too.
+        An image may be a file here (`oci-archive:FILE`), which is sent along too; `requirements` a file that is read.
         """
+        options["requirements"] = read_requirements(options.get("requirements"))
         job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
         image = image_files(options.get("image"))
         if image is not None:

@@ -57,7 +57,8 @@ def accompany(client: Client, job: JobHandle, options: RunOptions) -> int:
 
 def _is_demanding(options: RunOptions) -> bool:
     """Whether more is asked for than every site has: only then it is worth a question whether any site can run it."""
-    return bool(options.image or options.cpus or options.memory or options.nodes or options.device or options.where)
+    asked = options.requirements or options.image
+    return bool(asked or options.cpus or options.memory or options.nodes or options.device or options.where)
 
 
 def never_starts(client: Client, job: JobHandle) -> str:
@@ -210,11 +211,14 @@ def script_text(path: str) -> str:
 
 
 def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
+    from isthmus.client.requirements import read_requirements
+
     return JobOptions(
         name=options.name,
         args=args,
         env=env_of(options.env),
         image=options.image,
+        requirements=read_requirements(options.requirements),
         outputs=options.outputs,
         cpus=options.cpus,
         memory=options.memory,

@@ -12,6 +12,7 @@ from .holding import HoldContract
 from .imaging import ImageContract
 from .looking import BrowseContract
 from .measuring import MeasureContract
+from .packaging import EnvironmentContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
 from .staging import StageContract
@@ -44,6 +45,7 @@ __all__ = [
     "BrowseContract",
     "EngineSuite",
     "EngineTraits",
+    "EnvironmentContract",
     "FolderSource",
     "HoldContract",
     "ImageContract",
