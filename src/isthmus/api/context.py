@@ -8,10 +8,6 @@ from typing import Protocol
 
 from isthmus._kit.sealing import Sealer
 from isthmus.engines.agent.contacts import AgentHub
-<<<<<<< HEAD
-from isthmus.engines.base import FilePart, FolderListing, SiteImage, Stream
-from isthmus.identity.audit.audit_log import AuditLog
-=======
 from isthmus.engines.base import (
     Execution,
     FilePart,
@@ -21,7 +17,7 @@ from isthmus.engines.base import (
     Stream,
     TerminalSize,
 )
->>>>>>> instances
+from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job

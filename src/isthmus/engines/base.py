@@ -33,6 +33,8 @@ from isthmus.resources.jobs import DependencyCondition
 from isthmus.resources.sites import AgentContact, Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
 
+from .environment_words import PythonSetup
+
 OptionsT = TypeVar("OptionsT", bound=EngineOptions)
 
 
@@ -151,6 +153,8 @@ class Run:
     array: ArrayPart | None = None
     login: RegistryLogin | None = None
     """With which the image is fetched, if it is not for everybody. Written nowhere."""
+    python: PythonSetup | None = None
+    """The environment of Python packages that it has; None: none of its own."""
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
     placed_here: bool = True
@@ -206,6 +210,8 @@ class Capabilities:
     images: bool = False
     image_files: bool = False
     """Runs images that are among the files sent along, and not only those of registries."""
+    environments: bool = False
+    """Makes environments of Python packages for runs."""
     hold: bool = False
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False

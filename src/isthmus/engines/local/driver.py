@@ -64,6 +64,7 @@ from .reading import LocalReader, measured
 from .run_following import RunFollower
 from .settings import LocalSettings
 from .staging import Contents, StagedFolder, StagingArea
+from .tenant_environments import PREFIX, TenantEnvironments
 
 SHARED_NETWORK = "the machine's own, loopback included"
 # A name that is too long, or not for this file system: trying again would not help.
@@ -94,6 +95,7 @@ class LocalEngine:
         self._cache = ImageCache(
             CacheSettings(self._layout.root / "images", max_bytes=settings.max_image_bytes), self._images_in_use
         )
+        self._environments = TenantEnvironments(self._layout.root, superuser=self._superuser)
         self._registries: RegistryClient | None = None
         self.tasks = SupervisedTasks(failed=count_task_failure)
         self._reader = LocalReader(self._layout, self.tasks)
@@ -109,7 +111,7 @@ class LocalEngine:
     def capabilities(self) -> Capabilities:
         """What it can do by itself: images need the sandbox."""
         able = self._no_images() is None
-        return Capabilities(samples=True, log_files=True, images=able, image_files=able)
+        return Capabilities(samples=True, log_files=True, images=able, image_files=able, environments=True)
 
     def _no_images(self) -> str | None:
         """Why no images are run here; None if they are."""
@@ -133,6 +135,7 @@ class LocalEngine:
         try:
             self._layout.make(0o700)
             self._staging.take_over()
+            self._environments.tidy()
         except OSError as error:
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: {error}.") from error
         self._current_sandbox(again=True)
@@ -302,10 +305,12 @@ class LocalEngine:
                 kept.image.digest in busy, kept.image.key,
             )
             for kept in self._cache.kept()
-        ]  # fmt: skip
+        ] + self._environments.list()  # fmt: skip
 
     async def remove_image(self, key: str, tenant: str | None) -> bool:
-        """Remove an image that no run uses, or that it is the tenant's."""
+        """Remove an image or environment that no run uses, or that it is the tenant's."""
+        if key.startswith(PREFIX):
+            return await asyncio.to_thread(self._environments.remove, key, tenant)
         return await asyncio.to_thread(self._cache.leave, key, tenant)
 
     def _images_in_use(self) -> set[str]:
@@ -327,6 +332,8 @@ class LocalEngine:
             raise SiteUnavailable(f"The folder of run {run.id} could not be prepared: {error}.") from error
 
     def _stage(self, run: Run, files: FileSource | None, image: UnpackedImage | None) -> None:
+        if run.python is not None:
+            run = replace(run, python=run.python.of_site(self._settings.package_index, self._settings.wheels))
         identity = resolve(run.account, superuser=self._superuser)
         sandbox = self._current_sandbox()
         self._check_isolation(run, sandbox, self._sandboxes.known[1])
@@ -355,6 +362,11 @@ class LocalEngine:
                     node=node,
                     image=image.env if image else None,
                 )
+                environments = None
+                if run.python is not None:
+                    environments = self._environments.folder(
+                        run.namespace, run.account.uid, identity, open_path=open_path
+                    )
                 memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
@@ -379,12 +391,16 @@ class LocalEngine:
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                     image=image,
+                    environments=environments,
+                    max_environment_bytes=self._settings.max_image_bytes,
                 )
                 logs = {
                     stream: batch_scripts.file_name(pattern, run, user=identity.name, node=node)
                     for stream, pattern in run.log_files.items()
                 }
-                launcher = launching.launcher(env, run.working_dir, run.stdin, image=image is not None)
+                launcher = launching.launcher(
+                    env, run.working_dir, run.stdin, image=image is not None, reports=run.python is not None
+                )
                 staging.finish(Contents(spec, launcher, run.script, logs, run.working_dir, run.append_logs))
 
     def _grant(self, run: Run) -> Grant:

@@ -40,6 +40,7 @@ from isthmus.engines.slurm.cluster.persons import Persons
 from isthmus.engines.slurm.containers import launch_texts
 from isthmus.engines.slurm.containers.container_lines import ImageRoot
 from isthmus.engines.slurm.containers.image_stores import ImageStore
+from isthmus.engines.slurm.containers.person_environments import PersonEnvironments
 from isthmus.engines.slurm.containers.readying import ClusterImages
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import LogFile, RunFiles
@@ -91,6 +92,7 @@ class SlurmEngine:
         self._submitting = KeyedLocks()
         self._persons = Persons(settings, transport)
         self._images = ClusterImages(settings, images, self, self.tasks)
+        self._environments = PersonEnvironments(settings, images)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -220,7 +222,7 @@ class SlurmEngine:
 
     async def _send_new(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Send a run that has no record yet; None if it has one after all."""
-        image = None
+        image, run = None, await self._environments.ready(run, self._persons.user_of(run))
         if run.image is not None:
             image, files = await self._images.ready(run, self._persons.user_of(run), files, self._classes)
         begin = partial(self._begin, run, files, image)
@@ -236,7 +238,8 @@ class SlurmEngine:
         user = self._persons.user_of(run)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
-        launch = launch_texts.launch_files(run, folder, user, devices, self._classes, self._settler, image)
+        place = self._environments.folder(run, user)
+        launch = launch_texts.launch_files(run, folder, user, devices, self._classes, self._settler, image, place)
         record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
         record = record if image is None else replace(record, image=image.digest)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):

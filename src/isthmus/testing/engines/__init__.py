@@ -20,6 +20,7 @@ from .holding import HoldContract
 from .imaging import ImageContract
 from .looking import BrowseContract
 from .measuring import MeasureContract
+from .packaging import EnvironmentContract
 from .reaching import ConnectContract, ExecContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
@@ -56,6 +57,7 @@ __all__ = [
     "ConnectContract",
     "EngineSuite",
     "EngineTraits",
+    "EnvironmentContract",
     "ExecContract",
     "FolderSource",
     "HoldContract",

@@ -26,15 +26,27 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
+from isthmus.engines.environment_words import in_environment
 from isthmus.engines.meters import units_variable
 from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 
 from .submissions import USER
 
 GRACE_SECONDS = 10
+
+
+class EnvironmentFolder(NamedTuple):
+    """Where a person's environments of Python packages are, as the program sees it."""
+
+    path: str
+    max_bytes: int
+
+
+NO_FOLDER = EnvironmentFolder("", 0)
 
 
 def submitted(folder: str) -> str:
@@ -245,12 +257,21 @@ def _units(devices: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def program(run: Run, folder: str, env: Mapping[str, str], *, user: str = "", numbered: bool = True) -> str:
+def program(
+    run: Run,
+    folder: str,
+    env: Mapping[str, str],
+    *,
+    user: str = "",
+    numbered: bool = True,
+    environments: EnvironmentFolder = NO_FOLDER,
+    image: str = "",
+) -> str:
     """The lines that set the environment and become the program, in the home of `user` where it has no other.
 
     `numbered`: its number is what signals go to.
     """
-    words = _command(run, folder)
+    words = _command(run, folder, environments, image)
     first = shlex.quote(words[0])
     lines = [
         *([f"echo $$ >{shlex.quote(f'{folder}/.pid')}"] if numbered else []),
@@ -276,12 +297,19 @@ def _home(folder: str, user: str) -> list[str]:
     ]
 
 
-def _command(run: Run, folder: str) -> list[str]:
+def _command(run: Run, folder: str, environments: EnvironmentFolder, image: str) -> list[str]:
     """A command runs once for every task; a script runs once and starts its tasks itself, as with sbatch."""
-    if run.script is not None:
-        return [*of_script(run.script, f"{folder}/script"), *run.args]
-    alone = run.tasks == 1 and run.nodes == 1
-    return list(run.command) if alone else ["srun", "--", *run.command]
+    script = [*of_script(run.script, f"{folder}/script"), *run.args] if run.script is not None else None
+    words = in_environment(
+        run.python,
+        script or run.command,
+        place=environments.path,
+        report=f"{folder}/missing",
+        max_bytes=environments.max_bytes,
+        image=image,
+    )
+    alone = script is not None or (run.tasks == 1 and run.nodes == 1)
+    return words if alone else ["srun", "--", *words]
 
 
 def environment(run: Run, user: str, folder: str) -> dict[str, str]:
