@@ -103,7 +103,7 @@ class Staged(NamedTuple):
     launch: Mapping[str, LaunchFile]
 
 
-class Line(NamedTuple):
+class RecordLine(NamedTuple):
     """What is added to a record."""
 
     run_id: str
@@ -124,7 +124,9 @@ class RemoteRounds:
         self._records = Batches[tuple[str, bytes], bool](
             "slurm-records", self._create, failed=count_task_failure, most=MOST_RUNS
         )
-        self._lines = Batches[Line, bool | None]("slurm-lines", self._append, failed=count_task_failure, most=MOST_RUNS)
+        self._lines = Batches[RecordLine, bool | None](
+            "slurm-lines", self._append, failed=count_task_failure, most=MOST_RUNS
+        )
 
     async def close(self) -> None:
         """Let go; a round that hangs is not waited for."""
@@ -205,9 +207,9 @@ class RemoteRounds:
         """Add a line to the record of a run that is not over, and move it there; False if that was not done."""
         if not _PLAIN.fullmatch(run_id) or b"\n" in content:
             return False
-        return bool(await self._lines.ask(Line(run_id, content, ends)))
+        return bool(await self._lines.ask(RecordLine(run_id, content, ends)))
 
-    async def _append(self, items: Sequence[Line]) -> list[bool | Exception | None]:
+    async def _append(self, items: Sequence[RecordLine]) -> list[bool | Exception | None]:
         names = list(dict.fromkeys(item.run_id for item in items))
         if len(names) == 1:
             return [None] * len(items)  # alone it is better done by SFTP
