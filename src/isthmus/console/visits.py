@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from isthmus.api.auditing import origin_of
 from isthmus.api.requests import read_body
 from isthmus.errors import Forbidden, Invalid, Unauthenticated
 from isthmus.identity.authorizing import allowed, visible_tenants
@@ -78,10 +79,18 @@ class Visit:
         """Who it is, now; raises Unauthenticated."""
         return self.parts.context.authenticator.authenticate(self.session.header)
 
+    @property
+    def known_caller(self) -> Caller | None:
+        """The same; None if nobody is signed in."""
+        try:
+            return self.caller
+        except Unauthenticated:
+            return None
+
     @cached_property
     def asker(self) -> Asker:
         """The API, with the caller's own token."""
-        return Asker(self.parts.api, self.session.header)
+        return Asker(self.parts.api, self.session.header, origin_of(self.request.scope))
 
     @cached_property
     def tenants(self) -> frozenset[str] | None:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus._kit.ids import new_uid, suffix
+from isthmus.api.auditing import NAME
 from isthmus.api.documents import check_plain, media_type, read_document, read_value
 from isthmus.api.requests import require
 from isthmus.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -42,6 +43,7 @@ async def create(call: Call) -> None:
     options = write_options(call.query_string)
     sent = await _document(call)
     record = await _create(call, sent, options)
+    call.scope[NAME] = record.key.name
     await send_record(call, record, 201)
 
 

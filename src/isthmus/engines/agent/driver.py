@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -124,6 +125,11 @@ class AgentEngine:
             return
         if run.image is not None and not self._able.images:
             raise EngineRefused(f"Site {self._settings.site} runs no container images. Choose another site.")
+        if run.python is not None and not self._able.environments:
+            raise EngineRefused(
+                f"The agent of site {self._settings.site} is too old to make environments. Have it updated, or choose "
+                "another site."
+            )
         has = self._inventory.capacity
         if run.milli_cpus > has.cpus * 1000:
             raise EngineRefused(f"The job asks for {run.milli_cpus / 1000:g} cpus; this machine offers {has.cpus:g}.")
@@ -138,6 +144,8 @@ class AgentEngine:
         """Start the run, or find it if it was started before: the agent says which files it lacks, and gets them."""
         if not RUN_ID.fullmatch(run.id):
             self.check(run)
+        if run.python is not None:
+            run = replace(run, python=run.python.of_site(self._settings.package_index, self._settings.wheels))
         body = await asyncio.to_thread(lambda: encode_body(encode_run(run, files.files if files else None)))
         if len(body) > BODY_LIMIT:
             raise EngineRefused("The job with the list of its files is too long for an agent; send fewer files.")
@@ -308,7 +316,7 @@ class AgentEngine:
     @contextlib.asynccontextmanager
     async def _calling(self, name: str, head: Mapping[str, Any]) -> AsyncIterator[AgentCall]:
         """A call; what the agent fails it with is raised as our own error."""
-        link = link_of(self._contact, self._settings.site)
+        link = link_of(self._contact, self._settings.site, joined=self._settings.joined)
         try:
             async with link.call({"call": name, **head}) as call:
                 yield call

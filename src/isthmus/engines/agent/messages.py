@@ -145,7 +145,9 @@ def encode_inventory(found: Inventory, able: Capabilities) -> dict[str, Any]:
         "capacity": found.capacity.to_json(),
         "node": found.nodes[0].name if found.nodes else "",
         "features": dict(found.features),
-        "able": {name: getattr(able, name) for name in ("images", "image_files", "samples", "log_files")},
+        "able": {
+            name: getattr(able, name) for name in ("images", "image_files", "environments", "samples", "log_files")
+        },
     }
 
 
@@ -179,6 +181,7 @@ def parse_inventory(said: Mapping[str, Any]) -> tuple[Inventory, Capabilities]:
     return inventory, Capabilities(
         images=able.get("images") is True,
         image_files=able.get("image_files") is True,
+        environments=able.get("environments") is True,
         samples=able.get("samples") is True,
         log_files=able.get("log_files") is True,
     )

@@ -74,7 +74,9 @@ class KubernetesEngine:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
-        self.capabilities = Capabilities(queues=True, images=True, samples=True, needs_image=settings.image is None)
+        self.capabilities = Capabilities(
+            queues=True, images=True, environments=True, samples=True, needs_image=settings.image is None
+        )
         self.client = KubernetesClient(_access(settings), settings.request_seconds)
         self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"

@@ -207,6 +207,8 @@ def _why(seen: Pod, reported: Mapping[str, str], code: int | None, cancelled: bo
         return EndReason.CANCELLED, "" if main.started_at else "cancelled before it began"
     if "late" in reported:
         return EndReason.TIME_LIMIT, ""
+    if "failed" in reported:
+        return EndReason.START_FAILED, _shown(reported["failed"])
     if "missing" in reported:
         return EndReason.START_FAILED, f"{_shown(reported['missing'])} was not found in the image, or is not executable"
     if (main.reason == "OOMKilled" or reported.get("oom", "0") != "0") and code != 0:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
 from isthmus.engines.batch_scripts import number_of
+from isthmus.engines.environment_words import PythonSetup
 from isthmus.errors import Invalid
 from isthmus.images.logins import RegistryLogin
 from isthmus.images.manifests import is_digest
@@ -47,6 +48,7 @@ def run_of(
         args=tuple(spec.args),
         image=_image(job),
         login=login,
+        python=PythonSetup(tuple(spec.python.requirements), spec.python.version) if spec.python else None,
         env=env,
         stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
