@@ -19,6 +19,7 @@ PARTS = (
     "creates",
     "throughput",
     "running",
+    "against",
     "image_starts",
     "watching",
     "taking_over",

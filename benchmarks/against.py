@@ -20,10 +20,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from .reads import JOBS
+from .report import Figure, Section
 from .running import accepted_to_started, at_share
 from .servers import Server, isthmus
 
 ROUNDS, READS, CREATES, STARTS = 8, 500, 200, 10
+BEFORE = "dea3e6ce799effcc653c66f28c0700c1de9a6ced"
+"""The last revision before hardening."""
+START = "accepted to started, ms"
 
 
 @contextlib.contextmanager
@@ -61,8 +65,8 @@ def held(prefix: str, count: int) -> list[bytes | None]:
     return [json.dumps({"metadata": {"name": f"{prefix}-{n}"}, "spec": spec}).encode() for n in range(count)]
 
 
-def main(revision: str) -> None:
-    """Measure, and print."""
+def measured(revision: str) -> dict[str, tuple[float, float]]:
+    """What each costs in the revision and here, in the middle of all rounds."""
     found: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     with source_of(revision) as source, isthmus(source) as then, isthmus() as now:
         pair = (then, now)
@@ -79,9 +83,30 @@ def main(revision: str) -> None:
                 create = cost(server, "POST", JOBS, held(f"round-{number}", CREATES))
                 found["create, ms of cpu"][which].append(create)
                 starts = accepted_to_started(server, STARTS, f"start-{number}")
-                found["accepted to started, ms"][which].append(at_share(starts, 0.5))
-    for what, (before, after) in found.items():
-        one, other = at_share(sorted(before), 0.5), at_share(sorted(after), 0.5)
+                found[START][which].append(at_share(starts, 0.5))
+    return {what: (at_share(sorted(a), 0.5), at_share(sorted(b), 0.5)) for what, (a, b) in found.items()}
+
+
+def run(_seconds: int) -> Section:
+    """The section of the page: what hardening costs. Needs the history of the repository."""
+    section = Section(
+        "What hardening costs",
+        "Two servers at the same time, asked in turns: this one, and one of the sources before input was bounded and "
+        f"jobs were given a network of their own ({BEFORE[:7]}). Requests by the processor time of the servers, starts "
+        "by the time from accepted to started, in the middle. `python -m benchmarks.against REVISION` compares with "
+        "any other.",
+    )
+    for what, (before, after) in measured(BEFORE).items():
+        start = what == START
+        target = "at most 3 ms more" if start else "at most 5 % more"
+        met = after - before <= 3 if start else after / before <= 1.05
+        section.add(Figure(what, f"{after:.3f}", f"{before:.3f}", after / before, target, met))
+    return section
+
+
+def main(revision: str) -> None:
+    """Measure, and print."""
+    for what, (one, other) in measured(revision).items():
         print(f"{what:<34} {revision[:12]} {one:7.3f}   here {other:7.3f}   {other / one:5.2f}  {other - one:+7.3f}")
 
 
