@@ -27,11 +27,6 @@ class EngineOptions(Model):
         """The most nodes that it asks for in place of `resources.nodes`; None: it says nothing about that."""
         return None
 
-    @property
-    def queue_name(self) -> str | None:
-        """What the job is called in the engine's queue; None: as everywhere."""
-        return None
-
 
 class SlurmOptions(EngineOptions):
     """What only Slurm understands. A job that has any of it runs only at Slurm sites."""
@@ -70,8 +65,3 @@ class SlurmOptions(EngineOptions):
     def most_nodes(self) -> int | None:
         """The upper end of the range of nodes."""
         return int(self.nodes.rpartition("-")[2]) if self.nodes else None
-
-    @property
-    def queue_name(self) -> str | None:
-        """Its name in `squeue`."""
-        return self.job_name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.engines.base import EndReason, Observation, Run
-from isthmus.engines.slurm.accounting.sharing import share_of_nodes
+from isthmus.engines.slurm.accounting.sharing import Neighbours
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import Accounted, SlurmJob
 from isthmus.engines.slurm.observing import settling
@@ -243,21 +243,21 @@ def job(number: int, nodes: str, cpus: int, begin: float, end: float, count: int
 
 def test_alone_it_is_all_ones_own() -> None:
     mine = job(1, "n1", 2, 0, 10)
-    assert share_of_nodes(mine, [mine, job(2, "n2", 2, 0, 10), job(3, "n1", 2, 20, 30)], T) == 1
+    assert Neighbours([mine, job(2, "n2", 2, 0, 10), job(3, "n1", 2, 20, 30)], T).share(mine) == 1
 
 
 def test_shared_by_cpus_over_the_time_together() -> None:
     mine = job(1, "n1", 2, 0, 10)
-    assert share_of_nodes(mine, [mine, job(2, "n1", 2, 0, 10)], T) == pytest.approx(0.5)
-    assert share_of_nodes(mine, [mine, job(2, "n1", 6, 5, 10)], T) == pytest.approx(0.5 + 0.5 * 0.25)
-    assert share_of_nodes(job(1, "n1", 2, 5, 5), [job(2, "n1", 2, 0, 10)], T) == pytest.approx(0.5)
+    assert Neighbours([mine, job(2, "n1", 2, 0, 10)], T).share(mine) == pytest.approx(0.5)
+    assert Neighbours([mine, job(2, "n1", 6, 5, 10)], T).share(mine) == pytest.approx(0.5 + 0.5 * 0.25)
+    assert Neighbours([job(2, "n1", 2, 0, 10)], T).share(job(1, "n1", 2, 5, 5)) == pytest.approx(0.5)
 
 
 def test_what_is_given_out_is_what_there_was() -> None:
     jobs = [job(1, "n1", 1, 0, 10), job(2, "n1", 3, 0, 10), job(3, "n1", 4, 0, 10)]
-    assert sum(share_of_nodes(one, jobs, T) for one in jobs) == pytest.approx(1)
+    assert sum(Neighbours(jobs, T).share(one) for one in jobs) == pytest.approx(1)
 
 
 def test_over_several_nodes_each_counts_alike() -> None:
     mine = job(1, "n[1-2]", 4, 0, 10, count=2)
-    assert share_of_nodes(mine, [mine, job(2, "n2", 2, 0, 10)], T) == pytest.approx(0.75)
+    assert Neighbours([mine, job(2, "n2", 2, 0, 10)], T).share(mine) == pytest.approx(0.75)

@@ -126,8 +126,3 @@ def _together(stay: _Stay, begin: datetime, end: datetime) -> bool:
     if end > begin:
         return stay.first < end and stay.last > begin
     return stay.first <= begin <= stay.last
-
-
-def share_of_nodes(job: SlurmJob, others: Iterable[SlurmJob], now: datetime) -> float:
-    """The share of one job among others."""
-    return Neighbours(others, now).share(job)
