@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+CommandLine = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Runs `isthmus` with words."""
 GROUP = "/apis/isthmus.dev/v1"
 COUNTING = """#!/bin/sh
 mkdir -p state
@@ -106,6 +108,23 @@ class ServerProcess(LoggedProcess):
         return json.loads(text) if answer.headers.get_content_type() == "application/json" else text
 
     # Jobs, in the default tenant unless asked otherwise
+
+    def command_line(self, folder: Path) -> CommandLine:
+        """`isthmus` of its administrator, in a folder; nothing on its standard input."""
+
+        def call(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-m", "isthmus.cli", *words],
+                env={**os.environ, "ISTHMUS_URL": self.url, "ISTHMUS_TOKEN": self.token},
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=100,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+
+        return call
 
     def jobs(self, namespace: str = "default") -> str:
         """The path of a tenant's jobs."""

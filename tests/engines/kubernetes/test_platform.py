@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +11,11 @@ from isthmus._kit.crashpoints import VARIABLE
 from isthmus.lab.kubernetes.cluster import KubernetesLab
 from isthmus.lab.kubernetes.layout import IMAGE
 from isthmus.lab.kubernetes.registering import manifests
-from isthmus.testing.servers import ServerProcess, eventually, running_server
+from isthmus.testing.servers import CommandLine, ServerProcess, eventually, running_server
 
 from .test_exactly_once import JOBS, PODS
 
 pytestmark = [pytest.mark.real, pytest.mark.kubernetes]
-Call = Callable[..., "subprocess.CompletedProcess[str]"]
 SITE = "lab-kubernetes"
 
 
@@ -42,19 +38,11 @@ def server(lab: KubernetesLab, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def isthmus(server: ServerProcess, tmp_path: Path) -> Call:
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "ISTHMUS_URL": server.url, "ISTHMUS_TOKEN": server.token}
-        command = [sys.executable, "-m", "isthmus.cli", *words]
-        return subprocess.run(
-            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    return call
+def isthmus(server: ServerProcess, tmp_path: Path) -> CommandLine:
+    return server.command_line(tmp_path)
 
 
-def test_run_on_a_board_with_files_and_outputs(isthmus: Call, server: ServerProcess, tmp_path: Path) -> None:
+def test_run_on_a_board_with_files_and_outputs(isthmus: CommandLine, server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("seven\n")
     script = "cat in.txt; echo boards $ISTHMUS_DEVICES_AKIDA; mkdir out; echo r > out/r.csv; echo bad >&2; exit 3"
     words = ["--site", SITE, "--device", "akida", "--name", "board", "--outputs", "out/*", "--", "sh", "-c", script]
@@ -95,12 +83,8 @@ def test_cancel_retries_and_deleting(server: ServerProcess, lab: KubernetesLab) 
     server.request(f"{server.jobs()}/again", method="DELETE")
 
     def left() -> list[str]:
-        """But for names that stay taken, because the run was placed just when the site was opened."""
         jobs, pods = (lab.asker.ask(path)["items"] for path in (JOBS, PODS))
-        notes = {job["metadata"]["name"]: job["metadata"].get("annotations") or {} for job in jobs}
-        kept = {name for name, noted in notes.items() if "isthmus.dev/forgotten" in noted}
-        found = {obj["metadata"]["name"] for obj in (*jobs, *pods)} - kept
-        return [name for name in found if uid in name]
+        return [name for obj in (*jobs, *pods) if uid in (name := obj["metadata"]["name"])]
 
     eventually(lambda: not left(), timeout=60)
 
@@ -149,7 +133,7 @@ def test_the_control_plane_is_killed(point: str, lab: KubernetesLab, tmp_path: P
         server.stop()
 
 
-def test_a_cluster_that_is_there_already(isthmus: Call, server: ServerProcess, lab: KubernetesLab) -> None:
+def test_a_cluster_that_is_there_already(isthmus: CommandLine, server: ServerProcess, lab: KubernetesLab) -> None:
     words = ["lab", "up", "--kubernetes", "--kubeconfig", str(lab.place.site_kubeconfig), "--name", "ours"]
     assert "--image" in isthmus(*words).stderr
     done = isthmus(*words, "--image", IMAGE)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,9 @@ from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.registering import manifests
 from isthmus.resources.tokens import new_secret
 from isthmus.testing.browsers import chromium, signed_in
-from isthmus.testing.servers import ServerProcess, eventually, running_server
+from isthmus.testing.servers import CommandLine, ServerProcess, eventually, running_server
 
 pytestmark = pytest.mark.real
-Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def register(server: ServerProcess, lab: SlurmLab, name: str) -> None:
@@ -47,19 +44,13 @@ def site(server: ServerProcess) -> str:
 
 
 @pytest.fixture
-def isthmus(server: ServerProcess, tmp_path: Path) -> Call:
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "ISTHMUS_URL": server.url, "ISTHMUS_TOKEN": server.token}
-        command = [sys.executable, "-m", "isthmus.cli", *words]
-        return subprocess.run(
-            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    return call
+def isthmus(server: ServerProcess, tmp_path: Path) -> CommandLine:
+    return server.command_line(tmp_path)
 
 
-def test_run_on_a_board_with_files_and_outputs(isthmus: Call, site: str, server: ServerProcess, tmp_path: Path) -> None:
+def test_run_on_a_board_with_files_and_outputs(
+    isthmus: CommandLine, site: str, server: ServerProcess, tmp_path: Path
+) -> None:
     (tmp_path / "in.txt").write_text("seven\n")
     script = "cat in.txt; echo unit $ISTHMUS_UNITS_AKIDA; mkdir out; echo r > out/r.csv; echo bad >&2; exit 3"
     words = ["--site", site, "--device", "akida", "--name", "board", "--outputs", "out/*", "--", "sh", "-c", script]
@@ -77,7 +68,7 @@ def test_run_on_a_board_with_files_and_outputs(isthmus: Call, site: str, server:
 
 @pytest.mark.timeout(300)
 def test_power_and_use_of_a_board_are_seen_while_it_runs(
-    isthmus: Call, site: str, server: ServerProcess, lab: SlurmLab
+    isthmus: CommandLine, site: str, server: ServerProcess, lab: SlurmLab
 ) -> None:
     """By a command on the node, in the terminal and in the console."""
     load = lab.place.shared / f"{site}-load"
@@ -117,7 +108,7 @@ def _series(text: str) -> dict[str, Any] | None:
     return found if {"power", "device"} <= found.keys() else None
 
 
-def test_a_batch_script_is_honoured(isthmus: Call, site: str, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_batch_script_is_honoured(isthmus: CommandLine, site: str, server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(
         "#!/bin/sh\n#SBATCH -J batched\n#SBATCH -p short -N 2 -n 2\n#SBATCH --mail-type=END\n"
         "#SBATCH --time=10\nsrun hostname | sort -u | wc -l\nscontrol -o show job $SLURM_JOB_ID\n"
@@ -211,7 +202,7 @@ def test_a_deleted_job_leaves_nothing_on_the_cluster(server: ServerProcess, site
     eventually(lambda: not list(lab.place.shared.glob(f"{site}/*/{uid}.*")))
 
 
-def test_sites_are_shown_and_exported(isthmus: Call, site: str, lab: SlurmLab) -> None:
+def test_sites_are_shown_and_exported(isthmus: CommandLine, site: str, lab: SlurmLab) -> None:
     assert site in isthmus("sites").stdout
     found = json.loads(isthmus("sites", "export", site).stdout)
     assert found["ComputingManager"][0]["ProductName"] == "Slurm"
