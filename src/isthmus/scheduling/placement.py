@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
-from isthmus._kit.reasons import Closeness, Hindrance, no_site
+from isthmus._kit.reasons import NO_SITE, Closeness, Hindrance, no_site
 from isthmus.images.references import is_allowed
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import STORAGE_USED, Quota, TenantSpec
@@ -234,12 +234,19 @@ def why_there(
         return None
     others = [site for site in asked if site is not chosen][:MOST_TOLD]
     priced = len({site.tariff.rate(demand.room) for site in asked}) > 1
-    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free, priced=priced)}" for site in others]
+    reported = [
+        f"{site.name}: {_listed(hindered[site.name]) or _state(demand, site, free, priced=priced)}" for site in others
+    ]
     here = _state(demand, chosen, free, priced=priced)
     if free[chosen.name].lacks(demand.room):
         queue = "cheapest queue" if priced else "queue that is least full"
         here = f"no site has room now; it waits in the {queue}, {here}"
     return "; ".join([here, *reported])
+
+
+def _listed(why: str | None) -> str:
+    """As one piece of a list whose pieces are set apart by `; `."""
+    return (why or "").replace("; ", ", ")
 
 
 def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: bool) -> str:
@@ -337,6 +344,8 @@ def why_waiting(
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
+        if demand.sites and not any(site.name in demand.sites for site in sites):
+            return Verdict("NoSiteFits", f"{NO_SITE}: there is no site {' or '.join(demand.sites)}")
         found = [hindered for site in sites if (hindered := hindrance(demand, site, tenant))]
         return Verdict("NoSiteFits", str(no_site(found)))
     if over and STORAGE_USED in over:

@@ -22,10 +22,12 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
+from isthmus.resources.hosts import Host
 from isthmus.resources.python_environments import SitePackages
 from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 if TYPE_CHECKING:
+    from isthmus.hosts.base import HostDriver
     from isthmus.images.registries import RegistryClient
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
@@ -145,6 +147,13 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
     )
 
 
+def host_driver(host: Host) -> HostDriver:
+    """What reaches a machine from outside."""
+    from isthmus.hosts.redfish.driver import RedfishDriver  # a platform without hosts need not load it
+
+    return RedfishDriver(host.spec.redfish)
+
+
 def registry_client(authorities: str) -> RegistryClient:
     """What asks registries of container images; it trusts what the system does, and these authorities (PEM)."""
     from isthmus.images.registries import RegistryClient, trusting  # a platform without images need not load it
@@ -158,9 +167,14 @@ def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
     before = site.status.agent.last_contact if site.status.agent else None
     if contact.heard_at is None and before is not None:
         contact.heard_at = parse_timestamp(before)
+    joined = site.spec.agent is not None and site.spec.agent.key is not None
     packages = _packages(site)
     mine = AgentSettings(
-        site.name, settings.sites / site.name, package_index=packages.index or "", wheels=packages.wheels or ""
+        site.name,
+        settings.sites / site.name,
+        joined=joined,
+        package_index=packages.index or "",
+        wheels=packages.wheels or "",
     )
     return AgentEngine(mine, contact)
 

@@ -6,7 +6,6 @@ out. A word of a newer version that this one does not know is read as unknown, a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -263,7 +262,8 @@ def _units(value: object) -> dict[str, list[str]]:
 
 
 def _number(value: object, most: float) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A number from 0 to this; None for anything else, a whole number too large for a float among it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value <= most else None
 

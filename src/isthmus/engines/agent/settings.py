@@ -14,6 +14,8 @@ class AgentSettings:
     """Name of the site."""
     folder: Path
     """Where files on their way from the agent are kept until they are whole."""
+    joined: bool = True
+    """Whether a machine has joined. Default true; false: it was invited only."""
     call_seconds: float = 30.0
     """Seconds in which the agent must answer. Default 30: a heartbeat notices a dead link before."""
     submit_seconds: float = 60.0

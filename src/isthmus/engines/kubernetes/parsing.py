@@ -61,6 +61,7 @@ class Pod:
     """Why no node takes it, in the scheduler's words."""
     disrupted: str = ""
     """Why the cluster took it away, in one word; servers from 1.26 on say so."""
+    created: str = ""
     deleting: bool = False
     barred: bool = False
     taken_over: bool = False
@@ -110,6 +111,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         message=status.get("message") or "",
         waiting=(scheduled.get("message") or "") if scheduled.get("status") == "False" else "",
         disrupted=(disrupted.get("reason") or "") if disrupted.get("status") == "True" else "",
+        created=metadata.get("creationTimestamp") or "",
         deleting=bool(metadata.get("deletionTimestamp")),
         barred=barred,
         taken_over=pods.TAKEN_OVER in notes,

@@ -37,10 +37,12 @@ from isthmus.engines.base import (
     RunState,
     SiteImage,
     Stream,
+    TerminalSize,
 )
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.meters import metering
 from isthmus.engines.sent_images import check_reference, contents, without_image
+from isthmus.engines.socket_streams import SocketStream
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.images.cache import CacheSettings, ImageCache, UnpackedImage
 from isthmus.images.manifests import architecture_of
@@ -52,6 +54,7 @@ from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
+from .inside_streams import LocalExecution, open_command, open_port
 from .isolation import NONE, OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
@@ -163,8 +166,8 @@ class LocalEngine:
         """Where nothing keeps tenants apart, only the administrator's own tenant runs, unless the settings say so."""
         if sandbox is None and self._settings.isolation == "Preferred" and run.namespace != OWN_TENANT:
             raise EngineRefused(
-                f"This site cannot isolate jobs ({why}), so it runs no jobs of tenants other than {OWN_TENANT}. "
-                "Ask the administrator to install bubblewrap, or to set local.isolation of the site to BestEffort."
+                f"This site cannot isolate jobs: {why}. So it runs no jobs of tenants other than {OWN_TENANT}. "
+                "Ask the administrator to mend that, or to set local.isolation of the site to BestEffort."
             )
 
     async def close(self) -> None:
@@ -216,6 +219,7 @@ class LocalEngine:
             "isolation": "bubblewrap" if sandbox else self._no_isolation(),
             "system-calls": "filtered (seccomp)" if sandbox and sandbox.filtered else "not filtered",
             "network": _network(sandbox),
+            "ports": _ports(sandbox),
             "accounts": accounts,
             "images": f"bubblewrap {sandbox.version}" if sandbox and not why else f"none: {why}",
             "memory-limit": self._cgroups.describe("memory") or "rlimit, for each process",
@@ -514,6 +518,21 @@ class LocalEngine:
             os.close(lock)
         return True
 
+    async def connect(self, run_id: str, port: int) -> SocketStream:
+        """Connect to a port in the network of a run."""
+        return await open_port(self._reach(run_id), run_id, port)
+
+    async def execute(
+        self, run_id: str, command: Sequence[str], terminal: TerminalSize | None = None
+    ) -> LocalExecution:
+        """Start a command beside a run."""
+        return await open_command(self._reach(run_id), run_id, command, terminal)
+
+    def _reach(self, run_id: str) -> Keeper:
+        assert self._keeper is not None, "the engine is not open"
+        self._reader.folder(run_id)
+        return self._keeper
+
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a log."""
         return await self._reader.read_log(run_id, stream, offset, size)
@@ -555,6 +574,13 @@ def _network(sandbox: Sandbox | None) -> str:
         return "each job's own (slirp4netns)"
     why = sandbox.shared_because if sandbox else "there is no sandbox"
     return SHARED_NETWORK + (f": {why}" if why else "")
+
+
+def _ports(sandbox: Sandbox | None) -> str:
+    """By which way ports of jobs are reached, and why."""
+    if sandbox is None or (sandbox.router is None and sandbox.network != NONE):
+        return "not reached: jobs share the machine's network, where others listen too"
+    return "in the network of each job"
 
 
 def _machine_memory() -> int:

@@ -102,7 +102,9 @@ def launcher(
         f"exec {GO_FD}<&-",
         *([f"cd {JOB_HOME} || exit 127"] if image else []),
         *exports(env),
-        *([read_from(stdin)] if stdin else []),
+        # A command beside the job has a standard input of its own.
+        *([f'if [ -z "${{ISTHMUS_BESIDE-}}" ]; then {read_from(stdin)}; fi'] if stdin else []),
+        "unset ISTHMUS_BESIDE",
         *([_start_in(start)] if start else []),
         f"if {_CANNOT_RUN}; then",
         f"  printf missing >&{REPORT_FD}",

@@ -156,7 +156,8 @@ class Supervisor:
             if self._network is not None:
                 self._network.wait()
             pid = os.getpid()
-            record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0]}
+            job = {"job": self._child, "job_ticks": start_ticks(self._child)}
+            record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0], **job}
             write_record(self._folder.started, record)
         except OSError:
             self._network = None  # it is ended like everything else

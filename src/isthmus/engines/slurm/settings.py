@@ -134,6 +134,12 @@ class SlurmSettings:
         """What Slurm passes on to jobs."""
         return {"PATH": self.search_path} | ({"SLURM_CONF": self.conf} if self.conf else {})
 
+    @property
+    def only_account(self) -> str | None:
+        """The account that everybody has; None if there are several."""
+        users = {entry.user for entry in self.accounts}
+        return next(iter(users)) if len(users) == 1 and "{" not in "".join(users) else None
+
     def user_of(self, run: Run) -> str:
         """The account of whoever submitted a run; raises EngineRefused with the remedy."""
         tenant, member = run.namespace, run.member

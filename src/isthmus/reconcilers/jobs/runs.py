@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from isthmus._kit.clock import parse_timestamp
 from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
 from isthmus.engines.batch_scripts import number_of
 from isthmus.engines.environment_words import PythonSetup
@@ -26,6 +25,7 @@ def run_of(
     after: tuple[After, ...] = (),
     array: Array | None = None,
     login: RegistryLogin | None = None,
+    placed_here: bool = False,
 ) -> Run:
     """One try of a job, as an engine needs to know it; `array` is that of the array it is an element of."""
     spec, resources = job.spec, job.spec.resources
@@ -70,7 +70,7 @@ def run_of(
         options=tuple(spec.engine_options.values()),
         after=after,
         array=_part(job, int(index), array) if index is not None and array is not None else None,
-        placed_at=parse_timestamp(job.status.placed_at) if job.status.placed_at else None,
+        placed_here=placed_here,
     )
 
 

@@ -40,7 +40,8 @@ def launch_files(
     asks = known.facts.gathers_usage and not known.facts.accounting
     batch = scripts.batch(run, folder, user, devices=devices, metered=bool(measured.meters), ask_usage=asks)
     if image is None:
-        program = scripts.program(run, folder, scripts.environment(run, user, folder), environments=environments)
+        env = scripts.environment(run, user, folder)
+        program = scripts.program(run, folder, env, user=user, environments=environments)
     else:
         env = container_lines.environment(run, user, folder, image)
         program = container_lines.program(run, folder, env, image, environments)
