@@ -13,6 +13,7 @@ import pytest
 
 from isthmus.engines import environment_building
 from isthmus.engines.environment_words import PythonSetup, in_environment
+from isthmus.testing.killing import KILLED
 from isthmus.testing.wheels import put_demo
 
 _UV = """\
@@ -21,22 +22,6 @@ case $1 in
 venv) for place; do :; done; mkdir -p "$place/bin"; ln -s /bin/true "$place/bin/python" ;;
 *) {rest}; echo package >"${{5%/bin/python}}/package" ;;
 esac
-"""
-# The nth thing that it does to files, or begins, is its last.
-_KILLED = """\
-import sys, os, signal
-wanted, done = int(sys.argv[2]), 0
-def hook(event, args):
-    global done
-    if event in ("os.mkdir", "os.rename", "os.symlink", "os.remove", "os.chmod", "os.utime", "subprocess.Popen",
-                 "fcntl.flock") or event == "open" and isinstance(args[1], str) and "w" in args[1]:
-        done += 1
-        if done == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(hook)
-text = open(sys.argv[1]).read()
-sys.argv[:3] = [sys.argv[0]]
-exec(compile(text, "building", "exec"), {"__name__": "__main__"})
 """
 
 
@@ -71,7 +56,7 @@ def test_killed_at_every_step_it_leaves_nothing_half_made(tmp_path: Path, uv: Pa
     steps = 0
     while True:
         steps += 1
-        killed = result(["/usr/bin/env", "python3", "-I", "-S", "-c", _KILLED, text, str(steps), plan, "true"], uv)
+        killed = result(["/usr/bin/env", "python3", "-I", "-S", "-c", KILLED, str(steps), text, plan, "true"], uv)
         if killed.returncode == 0:
             break
         assert killed.returncode == -signal.SIGKILL, killed

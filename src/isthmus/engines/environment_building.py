@@ -55,7 +55,7 @@ class CannotMake(Exception):
 def main(words: list[str]) -> NoReturn:
     """Have the environment of the plan, then be the program."""
     plan, program = json.loads(words[0]), words[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, stop)
     try:
         os.umask(0o077)
         place, held = use(plan)
@@ -76,6 +76,19 @@ def main(words: list[str]) -> NoReturn:
     if plan["report"].startswith("&"):
         os.close(int(plan["report"][1:]))
     os.execve(found, program, env)  # noqa: S606 - what the job says
+
+
+class Signals:
+    """Whether the end was asked for, and whether that must wait: a child that is just begun could not be ended."""
+
+    asked = starting = False
+
+
+def stop(*_: object) -> None:
+    """The end is asked for."""
+    Signals.asked = True
+    if not Signals.starting:
+        sys.exit(143)
 
 
 def fail(plan: Plan, why: str, code: int, *, missing: bool = False) -> NoReturn:
@@ -228,8 +241,12 @@ def install(plan: Plan, python: str, place: str) -> None:
         raise CannotMake("this Python can install nothing; have uv, python3-pip or python3-venv installed here")
     with open(f"{place}/build.log", "w+b") as log:
         for words in steps:
+            Signals.starting = True
             child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=place)
             try:
+                Signals.starting = False
+                if Signals.asked:
+                    sys.exit(143)
                 code = child.wait()
             except BaseException:
                 child.kill()

@@ -22,6 +22,7 @@ from isthmus.engines.agent.messages import (
     parse_run,
 )
 from isthmus.engines.base import Account, EndReason, Observation, Run, RunState, RunUsage, Stream
+from isthmus.engines.environment_words import PythonSetup
 from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
 from isthmus.resources.trees import TreeFile, digest_of
 
@@ -51,6 +52,7 @@ def test_a_run_arrives_as_it_was_sent() -> None:
     run = Run(
         ID, "physics", "job", command=("a", "b c"), env={"X": "ü\n"}, log_files={Stream.STDOUT: "log"},
         account=Account(uid=7), devices={"akida": 1}, time_limit=2.5, stdin="in",
+        python=PythonSetup(("numpy==2.1",), "3.12", wheels="/opt/wheels"),
     )  # fmt: skip
     files = [TreeFile(path="in", digest=digest_of(b"x"), size=1), TreeFile(path="l", link="in")]
     assert parse_run(encode_body(encode_run(run, files))) == (run, files)

@@ -56,6 +56,7 @@ from .logs import LogCopies
 from .parsing import Pod
 from .pod_folders import FolderOfPod
 from .pod_watching import PodWatcher
+from .pull_secrets import PullSecrets
 from .reading import PodReader
 from .sampling import Sampler
 from .settings import KubernetesSettings
@@ -97,6 +98,7 @@ class KubernetesEngine:
         """Removed by us, and perhaps not yet gone: what is heard of them is no news."""
         self._submitting = KeyedLocks()
         self._tombstones = Tombstones(self.client, settings, self._pods, self._jobs)
+        self._secrets = PullSecrets(self.client, settings)
 
     async def open(self) -> None:
         """Connect, and find the runs that were started earlier."""
@@ -189,10 +191,21 @@ class KubernetesEngine:
             if files is not None and staged:
                 await self._staging.pack(run.id, files)
             reach("submit:begin")
-            obj = pods.pod(run, self._settings, self._devices, stage=staged, taken_over=not run.placed_here)
+            secret = await self._secrets.make(run)
+            reach("submit:secret")
+            obj = pods.pod(
+                run,
+                self._settings,
+                self._devices,
+                stage=staged,
+                taken_over=not run.placed_here,
+                pull_secret=secret,
+            )
             made = await self._create(self._pods, obj, run.id)
+            await self._secrets.give(run.id, made)
             if await self._tombstones.has(run.id, made):
                 await self._staging.drop(run.id)
+                await self._secrets.remove(run.id)
                 raise Superseded(f"Run {run.id} has ended under another control plane, and was forgotten.")
             known = self._take(run.id, made)
         reach("submit:created")
@@ -380,6 +393,7 @@ class KubernetesEngine:
             if not pods.RUN_ID.fullmatch(run_id):
                 return
             obj = await self._create(self._pods, pods.bar(run_id, self._settings), run_id)
+            await self._secrets.remove(run_id)  # of a submission that did not come further
             known = self._take(run_id, obj)
         if known.final is not None:
             return
@@ -436,6 +450,8 @@ class KubernetesEngine:
                 await execute(self.client, f"{self._pods}/{seen.name}", pods.FILES, wrapping.release())
             except (NotFound, EngineRefused) as error:
                 log.info("a helper had ended already", extra={"run": run_id, "error": str(error)})
+        if seen is not None and seen.has_secret:
+            await self._secrets.remove(run_id)
         known.tidied = True
 
     async def forget(self, run_id: str) -> None:

@@ -70,6 +70,8 @@ class Pod:
     """Made by the Job after ours was lost; it never runs."""
     owned: bool = False
     """Whether its Job has adopted it."""
+    has_secret: bool = False
+    """Whether it has an account for its image, as a Secret of its own."""
     names: tuple[str, ...] = ()
     """Of the containers it is to have."""
     containers: Mapping[str, Container] = field(default_factory=dict)
@@ -117,6 +119,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         taken_over=pods.TAKEN_OVER in notes,
         inert=spec.get("schedulerName") == pods.NOBODY and not barred,
         owned=bool(metadata.get("ownerReferences")),
+        has_secret=any(entry.get("name") == metadata["name"] for entry in spec.get("imagePullSecrets") or ()),
         names=tuple(entry["name"] for entry in spec.get("containers") or ()),
         containers={entry["name"]: _container(entry) for entry in statuses},
         milli_cpus=whole(notes.get(pods.CPUS, "")) or 0,

@@ -50,10 +50,12 @@ def pod(
     *,
     stage: bool,
     taken_over: bool = False,
+    pull_secret: str = "",
 ) -> dict[str, Any]:
     """The pod of a run: unprivileged, with nothing of the cluster's in it.
 
-    `taken_over`: another control plane may have been about to create it, and may still be.
+    `taken_over`: another control plane may have been about to create it, and may still be. `pull_secret` is that of the
+    run itself.
     """
     if run.python is not None:
         run = replace(run, python=run.python.of_site(settings.package_index, ""))
@@ -84,6 +86,8 @@ def pod(
         # Only a last resort: the limit itself is held inside, to the second, and this also counts the way in and out.
         spec["activeDeadlineSeconds"] = int(run.time_limit) + 3600
     spec |= _wishes(run, settings, devices)
+    if pull_secret:
+        spec["imagePullSecrets"] = [{"name": pull_secret}, *spec.get("imagePullSecrets", ())]
     labels = labels_of(run.id, settings.site) | {"isthmus.dev/tenant": run.namespace}
     notes = {"isthmus.dev/job": run.job, CPUS: str(run.milli_cpus)}
     notes[DEVICES] = ",".join(f"{name}={count}" for name, count in run.devices.items())

@@ -108,6 +108,7 @@ def grants(namespace: str = NAMESPACE, user: str = USER) -> list[dict[str, Any]]
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch", "delete"]},
     ]
     cluster = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
