@@ -113,7 +113,11 @@ def origin_of(scope: Scope) -> Origin:
     if (known := scope.get(ORIGIN)) is not None:
         found: Origin = known
         return found
-    agent = next((value for name, value in scope["headers"] if name == b"user-agent"), b"")
+    agent = b""
+    for name, value in scope["headers"]:
+        if name == b"user-agent":
+            agent = value
+            break
     return Origin((scope.get("client") or ("",))[0], agent.decode("latin-1"))
 
 
