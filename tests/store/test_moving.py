@@ -16,6 +16,7 @@ from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import (
     DEVICE_CLASS,
     EXPERIMENT,
+    HOST,
     IDENTITY_PROVIDER,
     JOB,
     KINDS,
@@ -63,6 +64,8 @@ async def fill(store: Store) -> None:
     await store.create(TOKEN, validate(TOKEN, {"metadata": {"name": "t", "namespace": "ada"}, "spec": spec}))
     spec = {"registry": "ghcr.io", "user": "ada", "sealed": "v1:x"}
     await store.create(SECRET, validate(SECRET, {"metadata": {"name": "s", "namespace": "ada"}, "spec": spec}))
+    redfish = {"url": "https://bmc.example.org", "credentialsFile": "/etc/isthmus/bmc"}
+    await store.create(HOST, validate(HOST, {"metadata": {"name": "node-1"}, "spec": {"redfish": redfish}}))
     spec = {
         "issuer": "https://id.example.org",
         "clientId": "isthmus",

@@ -21,7 +21,7 @@ from .resources import discovery, reviews
 from .resources.dispatching import dispatch
 from .resources.targets import Target, find_target
 from .responses import error_response
-from .runs import logs, outputs, plans, telemetry, working_files
+from .runs import logs, outputs, plans, run_sockets, telemetry, working_files
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,15 @@ class Api:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
-        elif (serve := enrolling.socket(self.context, scope["path"])) is not None:
-            await serve(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1008})
+            await self._websocket(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for part in (enrolling, run_sockets):
+            if (serve := part.socket(self.context, scope["path"])) is not None:
+                await serve(scope, receive, send)
+                return
+        await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = find_target(scope["path"])

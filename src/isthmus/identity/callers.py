@@ -39,6 +39,15 @@ class Caller:
             return self.platform
         return granted
 
+    def is_owner(self, member: str | None, user: str | None) -> bool:
+        """Whether work that this member, or the token of this user where no member is known, created is the caller's.
+
+        What a person made is hers alone: a token of the tenant, which says what its admins like, is not enough.
+        """
+        if member is not None:
+            return self.personal and self.user == member
+        return user is not None and self.user == user
+
     @property
     def is_platform_admin(self) -> bool:
         """Whether nothing is closed to them."""

@@ -69,8 +69,9 @@ from .bootstrap import (
 )
 from .certificates import TlsIdentity
 from .control_plane import ControlPlane
-from .drivers import Drivers, registry_client
+from .drivers import Drivers, host_driver, registry_client
 from .engine_images import EngineImages
+from .engine_visits import EngineVisits
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
@@ -185,6 +186,7 @@ async def _serve(
         plans=StorePlans(store),
         images=EngineImages(store, engines),
         sealer=sealer,
+        visits=EngineVisits(engines),
         agents=agents,
         audit=audit,
     )
@@ -231,6 +233,7 @@ async def _serve(
             others_write=settings.in_cluster,
             sealer=sealer,
             make_registries=registry_client,
+            make_host=host_driver,
         )
         try:
             await plane.run()

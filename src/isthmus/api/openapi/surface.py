@@ -7,12 +7,13 @@ from typing import Any
 
 from isthmus.api.audit_routes import AUDIT
 from isthmus.api.audit_routes import LOGS as AUDIT_LOGS
-from isthmus.api.enrolling import ENROL
+from isthmus.api.enrolling import ENROL, Enrolment
 from isthmus.api.enrolling import LIST as AGENTS
 from isthmus.api.files import BASE as FILES
 from isthmus.api.resources.targets import all_views
 from isthmus.api.runs.finding import RUN, kinds_with_runs, path_of
 from isthmus.api.runs.plans import BASE as PLANS
+from isthmus.api.runs.plans import PlanQuestion
 from isthmus.api.runs.telemetry import BASE as TENANT
 from isthmus.api.runs.telemetry import EVERYWHERE
 from isthmus.api.site_images import BASE as IMAGES
@@ -21,7 +22,7 @@ from isthmus.identity.audit.acts import MOST as AUDIT_FIELDS
 from isthmus.identity.audit.audit_reading import MATCHED
 from isthmus.resources.jobs import DIGEST_PATTERN
 from isthmus.resources.kinds import JOB, Kind
-from isthmus.resources.schemas.documents import Schema
+from isthmus.resources.schemas.documents import Schema, structural_model
 
 from .answers import OPEN_ERRORS, READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
 from .operations import NAME, NAMESPACE, ApiParameter
@@ -164,9 +165,7 @@ SCHEMAS: Mapping[str, Schema] = {
         spec={"type": "object"},
         status={"type": "object"},
     ),
-    "Enrolment": _object(
-        ("invitation", "key", "machine", "signature"), invitation=_TEXT, key=_TEXT, machine=_TEXT, signature=_TEXT
-    ),
+    "Enrolment": structural_model(Enrolment),
     "Enrolled": _object(("kind", "site"), kind={"const": "Enrolment"}, site=_TEXT),
     "AgentList": _object(
         ("apiVersion", "kind", "items"),
@@ -179,7 +178,7 @@ SCHEMAS: Mapping[str, Schema] = {
         apiVersion={},
         kind={},
         metadata={},
-        spec=_object(job=_TEXT, template={"type": "object"}, deadline=_TEXT, lateCostPerHour={"type": "number"}),
+        spec=structural_model(PlanQuestion),
     ),
     "PlanAnswer": _object(
         ("apiVersion", "kind", "status"),
