@@ -50,17 +50,8 @@ class IdentityProviderSpec(Model):
 
     issuer: str = Field(max_length=512, description="address of the provider, as its tokens name it")
     client_id: str = Field(min_length=1, max_length=256, description="what Isthmus is called at the provider")
-    client_secret_file: str | None = Field(
-        default=None, max_length=1024, description="file on the server, for providers that give clients a secret"
-    )
-    title: str = Field(default="", max_length=80, description="on the button of the console; none: its name")
     audiences: list[str] = Field(
         default_factory=list, max_length=16, description="tokens for these are taken too; none: for the client only"
-    )
-    scopes: list[Annotated[str, StringConstraints(pattern=r"^[!#-\[\]-~]{1,100}$")]] = Field(
-        default_factory=lambda: ["openid", "email", "offline_access"],
-        max_length=32,
-        description="what is asked for when somebody signs in",
     )
     user_claim: ClaimName = Field(default=EMAIL, description="the claim that names a person")
     domains: list[Domain] = Field(
@@ -84,13 +75,6 @@ class IdentityProviderSpec(Model):
         if not right or parts.username or re.search(r"[\x00-\x20\x7f]", issuer):
             raise ValueError("must be an https:// address without a query (http:// on this machine only)")
         return issuer
-
-    @field_validator("client_secret_file")
-    @classmethod
-    def _whole_path(cls, path: str | None) -> str | None:
-        if path is not None and not path.startswith("/"):
-            raise ValueError("must be a whole path, such as /etc/isthmus/oidc.secret")
-        return path
 
 
 class IdentityProvider(Resource):

@@ -1,14 +1,11 @@
 """An OpenID Connect provider in this process, which a test makes do what no honest one does.
 
-It signs tokens with keys that can be rotated, and answers late, with rubbish or not at all. Whoever it
-sends somewhere has agreed to everything.
+It signs tokens with keys that can be rotated, and answers late or with rubbish.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import json
 import secrets
 import socket
@@ -16,7 +13,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlencode
 
 import jwt
 import uvicorn
@@ -24,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 CLIENT = "isthmus"
@@ -44,11 +40,7 @@ class TestProvider:
         self.delay = 0.0
         self.names_itself = ""
         """The issuer that it claims to be; nothing: the true one."""
-        self.pending = 0
-        """How often a device is asked to wait."""
         self.asked: list[str] = []
-        self._codes: dict[str, dict[str, str]] = {}
-        self._refresh: set[str] = set()
         self.key_id, self.key = "", rsa.generate_private_key(65537, 2048)
         self.rotate(self.key)
 
@@ -72,7 +64,7 @@ class TestProvider:
     def app(self) -> Starlette:
         """What it serves."""
 
-        def route(path: str, handler: Any, *methods: str) -> Route:
+        def route(path: str, handler: Any) -> Route:
             async def serve(request: Request) -> Response:
                 self.asked.append(path)
                 await asyncio.sleep(self.delay)
@@ -81,72 +73,22 @@ class TestProvider:
                 found: Response = await handler(request)
                 return found
 
-            return Route(path, serve, methods=list(methods or ("GET",)))
+            return Route(path, serve, methods=["GET"])
 
         return Starlette(
             routes=[
                 route("/.well-known/openid-configuration", self._description),
                 route("/jwks", self._keys),
-                route("/auth", self._authorize),
-                route("/token", self._token, "POST"),
-                route("/device", self._device, "POST"),
             ]
         )
 
     async def _description(self, _: Request) -> Response:
         here = self.issuer
-        return JSONResponse(
-            {
-                "issuer": self.names_itself or here,
-                "authorization_endpoint": f"{here}/auth",
-                "token_endpoint": f"{here}/token",
-                "jwks_uri": f"{here}/jwks",
-                "device_authorization_endpoint": f"{here}/device",
-            }
-        )
+        return JSONResponse({"issuer": self.names_itself or here, "jwks_uri": f"{here}/jwks"})
 
     async def _keys(self, _: Request) -> Response:
         public = json.loads(RSAAlgorithm.to_jwk(self.key.public_key()))
         return JSONResponse({"keys": [{**public, "kid": self.key_id, "use": "sig", "alg": "RS256"}]})
-
-    async def _authorize(self, request: Request) -> Response:
-        asked = dict(request.query_params)
-        code = secrets.token_urlsafe(12)
-        self._codes[code] = asked
-        back = urlencode({"code": code, "state": asked["state"]})
-        return RedirectResponse(f"{asked['redirect_uri']}?{back}", 303)
-
-    async def _device(self, request: Request) -> Response:
-        await request.form()
-        code = secrets.token_urlsafe(12)
-        self._codes[code] = {}
-        where = {"verification_uri": f"{self.issuer}/enter", "expires_in": 60, "interval": 0}
-        return JSONResponse({"device_code": code, "user_code": "ABCD-EFGH", **where})
-
-    async def _token(self, request: Request) -> Response:
-        form = {name: str(value) for name, value in (await request.form()).items()}
-        if form["grant_type"] == "refresh_token":
-            if form["refresh_token"] not in self._refresh:
-                return JSONResponse({"error": "invalid_grant"}, 400)
-            self._refresh.discard(form["refresh_token"])
-            return self._given({})
-        device = form["grant_type"].endswith("device_code")
-        if device and self.pending > 0:
-            self.pending -= 1
-            return JSONResponse({"error": "authorization_pending"}, 400)
-        asked = self._codes.pop(form["device_code" if device else "code"], None)
-        if asked is None:
-            return JSONResponse({"error": "invalid_grant"}, 400)
-        if "code_challenge" in asked:
-            digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
-            if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != asked["code_challenge"]:
-                return JSONResponse({"error": "invalid_grant"}, 400)
-        return self._given({"nonce": asked["nonce"]} if "nonce" in asked else {})
-
-    def _given(self, claims: dict[str, Any]) -> Response:
-        again = secrets.token_urlsafe(16)
-        self._refresh.add(again)
-        return JSONResponse({"id_token": self.token(**claims), "access_token": "opaque", "refresh_token": again})
 
 
 @asynccontextmanager

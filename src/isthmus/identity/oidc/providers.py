@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from isthmus._kit.tasks import Supervised
-from isthmus.errors import IsthmusError, Unauthenticated, Unavailable
+from isthmus.errors import IsthmusError, Unauthenticated
 from isthmus.metrics import count_task_failure
 from isthmus.resources.identityproviders import IdentityProvider
 from isthmus.resources.kinds import IDENTITY_PROVIDER
@@ -22,7 +22,7 @@ from isthmus.store.base import Change, EventType, Page, Record, Store
 from isthmus.store.feeding import Feed
 
 from .claims import Person, person_of
-from .provider_calls import ProviderPlaces, discover, fetch_keys
+from .provider_calls import fetch_keys
 from .verifying import SigningKey, issuer_in, key_for, read_keys, verify
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,9 @@ class KnownProvider:
     """A provider, and what is known of it."""
 
     provider: IdentityProvider
-    places: ProviderPlaces | None = None
     keys: Sequence[SigningKey] = ()
     fetched: float = float("-inf")
     tried: float = float("-inf")
-    problem: str = ""
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -73,11 +71,6 @@ class Providers:
         """Wait a moment until a change has taken effect here."""
         await self._feed.reached(version, 2.0)
 
-    def offered(self) -> list[IdentityProvider]:
-        """Those by which people may sign in, by name."""
-        found = (known.provider for _, known in sorted(self._known.items()))
-        return [provider for provider in found if not provider.spec.disabled]
-
     def recognise(self, token: str) -> tuple[str, Person, float]:
         """The provider of a token, whom it names, and until when in seconds of the epoch; raises Unauthenticated."""
         known = self._of(token)
@@ -100,24 +93,6 @@ class Providers:
         before = known.keys
         await self._refresh(known, PAUSE_SECONDS)
         return known.keys is not before
-
-    async def ready(self, name: str) -> KnownProvider:
-        """A provider by which somebody signs in, and where it does what; raises Unauthenticated, Unavailable."""
-        known = self._known.get(name)
-        if known is None or known.provider.spec.disabled:
-            raise Unauthenticated("there is no such identity provider; sign in with a token")
-        if known.places is None or not self._serving(known):
-            await self._refresh(known, 1.0)
-        if known.places is None:
-            raise Unavailable(known.problem or "the provider cannot be asked at present", retry_after=5)
-        return known
-
-    def checked(self, name: str, token: str, nonce: str) -> Person:
-        """Whom a token names that was got for a sign-in; raises Unauthenticated."""
-        known = self._known.get(name)
-        if known is None or known.provider.spec.disabled:
-            raise Unauthenticated("there is no such identity provider any more; sign in with a token")
-        return person_of(known.provider, verify(token, known.provider, known.keys, nonce))
 
     def _of(self, token: str) -> KnownProvider:
         issuer = issuer_in(token)
@@ -147,16 +122,14 @@ class Providers:
             known.tried = self._clock()
             spec = known.provider.spec
             try:
-                known.places = await discover(spec)
-                keys = read_keys(await fetch_keys(spec, known.places))
+                keys = read_keys(await fetch_keys(spec))
             except (IsthmusError, ValueError) as error:
-                known.problem = error.message if isinstance(error, IsthmusError) else f"{spec.issuer}: {error}"
                 log.warning(
                     "keys of an identity provider were not fetched",
-                    extra={"provider": known.provider.name, "error": known.problem},
+                    extra={"provider": known.provider.name, "error": str(error)},
                 )
                 return
-            known.problem, known.fetched = "", self._clock()
+            known.fetched = self._clock()
             if [(k.id, k.algorithms, _text(k)) for k in keys] != [(k.id, k.algorithms, _text(k)) for k in known.keys]:
                 known.keys = keys
                 self._changed()

@@ -86,12 +86,10 @@ def key_for(token: str, keys: Sequence[SigningKey]) -> list[SigningKey]:
     return [key for key in fitting if key.id == name] if name is not None else fitting
 
 
-def verify(
-    token: str, provider: IdentityProvider, keys: Sequence[SigningKey], nonce: str | None = None
-) -> dict[str, Any]:
+def verify(token: str, provider: IdentityProvider, keys: Sequence[SigningKey]) -> dict[str, Any]:
     """The claims of a token; raises Unauthenticated that says what is wrong with it.
 
-    `nonce`: what its sign-in began with. A token for several audiences must have been made for one of ours.
+    One for several audiences must have been made for one of ours.
     """
     spec, name = provider.spec, provider.name
     allowed = {algorithm for names in _OF_TYPE.values() for algorithm in names}
@@ -116,9 +114,6 @@ def verify(
         by = claims.get("azp")
         if isinstance(claims.get("aud"), list) and len(claims["aud"]) > 1 and by is not None and by not in audiences:
             reason = "it was made for another program"
-            continue
-        if nonce is not None and claims.get("nonce") != nonce:
-            reason = "it belongs to another sign-in"
             continue
         return claims
     raise Unauthenticated(f"the token of provider {name} is refused: {reason}")
