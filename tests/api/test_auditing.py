@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from isthmus.testing.apis import RunningApi, running_api
 
@@ -94,6 +96,22 @@ async def test_what_administrators_read_of_tenants_is_kept(api: RunningApi) -> N
         ("list", "jobs", "*", None),
     ]
     assert (await entries(api, user="admin"))[-1]["resource"] == AUDIT
+
+
+async def test_ways_into_jobs_are_kept(api: RunningApi) -> None:
+    await api.create_job("one")
+    address = api.url.replace("http", "ws", 1) + f"{JOBS}/one/exec?command=sesame"
+    for who in ("stranger", "admin"):
+        with pytest.raises(InvalidStatus):
+            async with connect(address, additional_headers={"Authorization": f"Bearer {api.tokens[who]}"}):
+                pass
+    found = await entries(api, verb="connect")
+    assert [(e["user"], e["resource"], e["name"]) for e in found] == [
+        ("stranger", "jobs/exec", "one"),
+        ("admin", "jobs/exec", "one"),
+    ]
+    assert found[0]["outcome"] == "refused"
+    assert "sesame" not in str(found)
 
 
 async def test_no_secret_reaches_the_log(api: RunningApi) -> None:

@@ -17,6 +17,7 @@ from isthmus.resources.kinds import (
     DEVICE_CLASS,
     EXPERIMENT,
     HOST,
+    IDENTITY_PROVIDER,
     JOB,
     KINDS,
     LEASE,
@@ -65,6 +66,12 @@ async def fill(store: Store) -> None:
     await store.create(SECRET, validate(SECRET, {"metadata": {"name": "s", "namespace": "ada"}, "spec": spec}))
     redfish = {"url": "https://bmc.example.org", "credentialsFile": "/etc/isthmus/bmc"}
     await store.create(HOST, validate(HOST, {"metadata": {"name": "node-1"}, "spec": {"redfish": redfish}}))
+    spec = {
+        "issuer": "https://id.example.org",
+        "clientId": "isthmus",
+        "rules": [{"emailDomain": "example.org", "tenant": "ada"}],
+    }
+    await store.create(IDENTITY_PROVIDER, validate(IDENTITY_PROVIDER, {"metadata": {"name": "campus"}, "spec": spec}))
     running = {**job("zz-running", finalizers=["isthmus.dev/run"]), "status": {**status("Running"), "site": "here"}}
     parent = await store.create(JOB, running)
     await store.create(JOB, job("element", labels={"isthmus.dev/array": "zz-running"}, **owned_by(parent)))

@@ -77,6 +77,16 @@ def note_sign_in(context: Context, scope: Scope, caller: Caller | None, verb: st
         context.audit.act(Act(user, credential, address, agent, verb, "console", "", "", 200 if caller else 401))
 
 
+def note_connection(context: Context, scope: Scope, code: int) -> None:
+    """Keep that somebody went into a job that runs, or was refused; 101 is the status of a connection that is open."""
+    if context.audit is not None:
+        address, agent = origin_of(scope)
+        caller: Caller | None = scope.get(CALLER)
+        user, credential = (caller.user, caller.credential) if caller else ("", _presented(context, scope))
+        resource, namespace, name = _of_path(scope["path"])
+        context.audit.act(Act(user, credential, address, agent, "connect", resource, namespace, name, code))
+
+
 def note_page(context: Context, scope: Scope, caller: Caller) -> None:
     """Keep which pages of the console people with a role on the platform see: they show what belongs to tenants."""
     if context.audit is not None and caller.platform is not None:
@@ -113,7 +123,11 @@ def origin_of(scope: Scope) -> Origin:
     if (known := scope.get(ORIGIN)) is not None:
         found: Origin = known
         return found
-    agent = next((value for name, value in scope["headers"] if name == b"user-agent"), b"")
+    agent = b""
+    for name, value in scope["headers"]:
+        if name == b"user-agent":
+            agent = value
+            break
     return Origin((scope.get("client") or ("",))[0], agent.decode("latin-1"))
 
 

@@ -58,6 +58,9 @@ async def authenticated(scope: Scope, context: Context) -> Caller:
         caller = scope[CALLER] = authenticator.authenticate(header)
         return caller
     except Unauthenticated:
+        if header is not None and await authenticator.learn(header):
+            caller = scope[CALLER] = authenticator.authenticate(header)
+            return caller
         if header is not None and address:  # the console asks without one, and slows down by itself
             await slowing.failed(address, authenticator.name_in(header))
         raise

@@ -72,7 +72,8 @@ def _with(kept: Access, token: str | None, namespace: str | None) -> Access:
 def check_token(token: str | None) -> str | None:
     """The token as given; raises Unauthenticated if it cannot be one, as when half of it was copied."""
     name, underscore, secret = (token or "").removeprefix(_PREFIX).partition("_")
-    if token and not (token.startswith(_PREFIX) and name and underscore and secret):
+    of_provider = bool(token) and all((token or "").split(".")) and (token or "").count(".") == 2
+    if token and not of_provider and not (token.startswith(_PREFIX) and name and underscore and secret):
         raise Unauthenticated(
             "that is not a token of Isthmus: one looks like ist_NAME_SECRET; was it cut off? "
             "`isthmus token create USER` makes one"

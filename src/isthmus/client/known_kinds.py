@@ -148,6 +148,21 @@ PLACES = (
         ),
     ),
     Place(
+        "IdentityProvider",
+        "identityproviders",
+        False,
+        ("idp",),
+        "/apis/isthmus.dev/v1",
+        "identityproviders",
+        "An OpenID Connect provider whose people may sign in, and what its claims give them.",
+        (
+            KindColumn("ISSUER", ".spec.issuer", "string", False),
+            KindColumn("CLIENT", ".spec.clientId", "string", False),
+            KindColumn("DISABLED", ".spec.disabled", "boolean", False),
+            KindColumn("AGE", ".metadata.creationTimestamp", "date", False),
+        ),
+    ),
+    Place(
         "Event",
         "events",
         True,

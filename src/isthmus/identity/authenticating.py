@@ -1,5 +1,8 @@
 """Authenticator: from an Authorization header to a Caller, without asking the store.
 
+It is a chain: tokens of ours, then tokens of identity providers (`oidc/`), distinguished by their form. What is
+wrong with a provider concerns its own tokens alone.
+
 Two feeds keep an index of all tokens (by name; several tenants may use the same name) and of the tenants with
 their members. Because the index follows the store's watch, a token that is revoked or deleted, or a member who is
 taken out, is refused within milliseconds, on every replica. Results are cached by header; the cache is emptied
@@ -23,13 +26,16 @@ from typing import TypeVar
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus.errors import Unauthenticated
-from isthmus.resources.kinds import TENANT, TOKEN
+from isthmus.resources.kinds import IDENTITY_PROVIDER, TENANT, TOKEN
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
-from isthmus.resources.tokens import hash_secret, split_secret
+from isthmus.resources.tokens import PREFIX, hash_secret, split_secret
 from isthmus.store.base import Change, EventType, Key, Page, Record, Store
 from isthmus.store.feeding import Feed
 
 from .callers import Caller
+from .oidc.claims import higher
+from .oidc.providers import Providers
+from .oidc.verifying import LEEWAY_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +78,7 @@ class Authenticator:
         self._tenants: dict[str, KnownTenant] = {}
         self._cache: dict[bytes, tuple[Caller, float]] = {}
         self._followers: dict[object, Callable[[], None]] = {}
+        self.providers = Providers(store, self._rights_changed)
         self._feeds = {
             TENANT.name: Feed(store, TENANT, replace=self._replace_tenants, change=self._change_tenant),
             TOKEN.name: Feed(store, TOKEN, replace=self._replace_tokens, change=self._change_token),
@@ -82,12 +89,14 @@ class Authenticator:
         try:
             for feed in self._feeds.values():
                 await feed.start()
+            await self.providers.start()
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Stop following."""
+        await self.providers.close()
         for feed in self._feeds.values():
             await feed.close()
 
@@ -126,6 +135,13 @@ class Authenticator:
         """Wait a moment until a change of a token or tenant has taken effect here."""
         if feed := self._feeds.get(kind):
             await feed.reached(version, 2.0)
+        elif kind == IDENTITY_PROVIDER.name:
+            await self.providers.reached(version)
+
+    async def learn(self, header: bytes) -> bool:
+        """Whether a header that was refused may be good now: its provider was asked for a key that was missing."""
+        presented = _presented(header)
+        return _is_foreign(presented) and await self.providers.learn(presented)
 
     @contextmanager
     def following(self, header: bytes | None, caller: Caller, end: Callable[[], None]) -> Iterator[None]:
@@ -158,7 +174,10 @@ class Authenticator:
                 timer.cancel()
 
     def _resolve(self, header: bytes) -> tuple[Caller, float]:
-        parts = split_secret(_presented(header))
+        presented = _presented(header)
+        if _is_foreign(presented):
+            return self._by_provider(presented)
+        parts = split_secret(presented)
         if parts is None:
             raise Unauthenticated(f"the Authorization header is not of the form `Bearer ist_…`; {_REMEDY}")
         name, digest = parts[0], hash_secret(parts[1])
@@ -171,6 +190,22 @@ class Authenticator:
             raise Unauthenticated(f"the token is unknown, expired or revoked; {_REMEDY}")
         return self._caller(found), found.expires
 
+    def _by_provider(self, presented: str) -> tuple[Caller, float]:
+        provider, person, expires = self.providers.recognise(presented)
+        grants = self._memberships(person.user)
+        for tenant, role in person.grants.items():
+            if tenant in self._tenants:
+                grants[tenant] = higher(grants.get(tenant), role)
+        if not grants and person.platform is None:
+            raise Unauthenticated(
+                f"provider {provider} vouches for {person.user}, but no rule and no tenant gives them a role here; "
+                "ask an administrator"
+            )
+        return Caller(person.user, grants, person.platform, personal=True, provider=provider), expires + LEEWAY_SECONDS
+
+    def _memberships(self, user: str) -> dict[str, Role]:
+        return {name: role for name, known in self._tenants.items() if (role := known.members.get(user))}
+
     def _caller(self, token: KnownToken) -> Caller:
         namespace = token.key.namespace
         if namespace != SYSTEM_NAMESPACE:
@@ -179,8 +214,7 @@ class Authenticator:
             return Caller(token.user, {namespace: token.role}, None, token.key.name)
         if token.role is not None:
             return Caller(token.user, {}, token.role, token.key.name, personal=True)
-        grants = {name: role for name, known in self._tenants.items() if (role := known.members.get(token.user))}
-        return Caller(token.user, grants, None, token.key.name, personal=True)
+        return Caller(token.user, self._memberships(token.user), None, token.key.name, personal=True)
 
     def _replace_tokens(self, page: Page) -> None:
         self._tokens = {}
@@ -245,6 +279,11 @@ def _presented(header: bytes) -> str:
         return base64.b64decode(rest.strip(), validate=True).decode("latin-1").partition(":")[2]
     except binascii.Error:
         return ""
+
+
+def _is_foreign(presented: str) -> bool:
+    """Whether it is a token of an identity provider, by its form."""
+    return presented.count(".") == 2 and not presented.startswith(PREFIX)
 
 
 def _readable(read: Callable[[Record], K], record: Record) -> K | None:

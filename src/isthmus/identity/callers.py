@@ -24,11 +24,13 @@ class Caller:
     """Name of the token that was presented, for the audit trail."""
     personal: bool = False
     """Whether the platform vouches for the user: a token of a tenant says who its admins like."""
+    provider: str = ""
+    """Name of the identity provider whose token was presented, in place of one of ours."""
 
     @property
     def credential(self) -> str:
         """What was presented, for the audit log."""
-        return f"token {self.token}" if self.token else ""
+        return f"provider {self.provider}" if self.provider else f"token {self.token}" if self.token else ""
 
     def role_in(self, namespace: str) -> Role | None:
         """The higher of the role there and the platform role."""

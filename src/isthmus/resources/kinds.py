@@ -19,6 +19,7 @@ from .deviceclasses import DEVICE_CLASS
 from .events import EVENT
 from .experiments import EXPERIMENT
 from .hosts import HOST
+from .identityproviders import IDENTITY_PROVIDER
 from .jobs import JOB
 from .leases import LEASE
 from .profiles import PROFILE
@@ -32,6 +33,7 @@ __all__ = [
     "EVENT",
     "EXPERIMENT",
     "HOST",
+    "IDENTITY_PROVIDER",
     "JOB",
     "KINDS",
     "LEASE",
@@ -55,7 +57,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, EVENT, LEASE, PROFILE)
+_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, IDENTITY_PROVIDER, EVENT, LEASE, PROFILE)
 _known: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 KINDS: Mapping[str, Kind] = MappingProxyType(_known)
 _forget: list[Callable[[], None]] = []

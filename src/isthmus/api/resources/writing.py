@@ -197,7 +197,10 @@ def _person(call: Call) -> dict[str, str | None]:
     if not call.context.store.whole_at_once:
         return {"member": None, "user": None}
     caller, known = call.caller, call.context.authenticator.tenant(call.target.namespace)
-    vouched = caller.personal and known is not None and caller.user in known.members
+    among = known is not None and (
+        caller.user in known.members or bool(caller.provider and known.name in caller.grants)
+    )
+    vouched = caller.personal and among
     return {"member": caller.user if vouched else None, "user": caller.user}
 
 

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from isthmus.api.auditing import note_connection
 from isthmus.api.requests import authenticated, authorization_of, forbidden, require
-from isthmus.api.responses import error_response
+from isthmus.api.responses import error_response, status_of
 from isthmus.engines.base import Execution, PortStream, Stream, TerminalSize
 from isthmus.errors import EngineRefused, Invalid, IsthmusError, NotFound, Unavailable, invalid_field
 from isthmus.identity.callers import Caller, at_least
@@ -57,8 +58,10 @@ def socket(context: Context, path: str) -> ASGIApp | None:
             begin = _forward if part == "portforward" else _execute
             relay = await begin(context.visits, job, websocket)
         except IsthmusError as error:
+            note_connection(context, scope, status_of(error)["code"])
             await _deny(websocket, error)
             return
+        note_connection(context, scope, 101)
         await websocket.accept()
         await _while_allowed(context, caller, scope, relay)
 

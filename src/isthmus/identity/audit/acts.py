@@ -52,10 +52,16 @@ class Act:
 
     def fields(self) -> dict[str, Any]:
         """As it is kept; what is empty is left out."""
-        kept: dict[str, Any] = {
-            name: text for name, most in MOST.items() if (text := bounded(getattr(self, name), most))
-        }
-        return {**kept, "outcome": self.outcome.value, "code": self.code}
+        kept: dict[str, Any] = {}
+        for name, most in MOST.items():
+            text = getattr(self, name)
+            if text:
+                kept[name] = (
+                    text if len(text) <= most and text.isascii() and text.isprintable() else bounded(text, most)
+                )
+        kept["outcome"] = self.outcome
+        kept["code"] = self.code
+        return kept
 
 
 def bounded(text: str, most: int) -> str:

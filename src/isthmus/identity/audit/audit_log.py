@@ -28,7 +28,7 @@ from isthmus._kit.tasks import Supervised
 from isthmus.errors import IsthmusError, Misconfigured, Unavailable
 from isthmus.metrics import count_task_failure
 
-from .acts import Act, ActOutcome, Repetitions
+from .acts import Act, Repetitions
 from .chaining import Head, read_line, seal
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class AuditLog:
         self._waiting: deque[dict[str, Any]] = deque()
         self._lost = 0
         self._problem = ""
+        self._second, self._second_text = -1, ""
         self._refusals = Repetitions(seconds=60.0, free=self.settings.refused_a_minute)
         self._readings = Repetitions(seconds=self.settings.read_seconds, free=1)
         self._task = Supervised("audit log", self._look_after, failed=count_task_failure)
@@ -129,10 +130,10 @@ class AuditLog:
 
     def act(self, act: Act) -> None:
         """Keep what somebody did or tried to do."""
-        if act.outcome is not ActOutcome.ALLOWED:
+        if act.code >= 400:
             now = self._clock()
             self._write_counts(now)
-            if not self._refusals.keeps((act.user, act.user and act.credential, act.address, act.outcome.value), now):
+            if not self._refusals.keeps((act.user, act.user and act.credential, act.address, str(act.outcome)), now):
                 return
         self._append(act.fields())
 
@@ -153,12 +154,19 @@ class AuditLog:
             self._append({"event": "repeated", **kept, "outcome": outcome, "times": times})
 
     def _append(self, fields: dict[str, Any]) -> None:
-        moment = timestamp(datetime.fromtimestamp(self._clock(), UTC))
+        entry = {"time": self._moment(), **fields}
         if len(self._waiting) >= self.settings.waiting:
             self._lost += 1
             return
-        self._waiting.append({"time": moment, **fields})
+        self._waiting.append(entry)
         self._flush()
+
+    def _moment(self) -> str:
+        """Now, as entries have it."""
+        now = self._clock()
+        if (second := int(now)) != self._second:
+            self._second, self._second_text = second, timestamp(datetime.fromtimestamp(second, UTC))[:-4]
+        return f"{self._second_text}{int((now - second) * 1000):03d}Z"
 
     def _flush(self) -> None:
         """Write what waits, in order, as far as the disk takes it."""
@@ -169,7 +177,7 @@ class AuditLog:
                 self._write(self._waiting[0])
                 self._waiting.popleft()
             if self._lost:
-                self._write({"time": timestamp(datetime.now(UTC)), "event": "lost", "times": self._lost})
+                self._write({"time": self._moment(), "event": "lost", "times": self._lost})
                 self._lost = 0
             self._problem = ""
         except OSError as error:
@@ -197,7 +205,7 @@ class AuditLog:
         before, size = self._file, self._size
         self._file, self._size = self._open_file(self._head.n + 1), 0
         try:
-            self._write({"time": timestamp(datetime.now(UTC)), "event": "continued", "prev": self._head.hash})
+            self._write({"time": self._moment(), "event": "continued", "prev": self._head.hash})
         except OSError:
             os.close(self._file)
             self._file, self._size = before, size
@@ -219,7 +227,7 @@ class AuditLog:
             gone += 1
         if gone:
             # Said first: stopped in between, the log is whole, and the files go when the next one is begun.
-            self._write({"time": timestamp(datetime.now(UTC)), "event": "removed", "upTo": int(files[gone].stem) - 1})
+            self._write({"time": self._moment(), "event": "removed", "upTo": int(files[gone].stem) - 1})
             os.fsync(self._file)
             for path in files[:gone]:
                 path.unlink()
