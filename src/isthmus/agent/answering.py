@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import pwd
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -58,8 +58,15 @@ class WorkingEngine(Engine, ReadingEngine, FolderReader):
 class Answers:
     """One machine's answers."""
 
-    def __init__(self, engine: WorkingEngine, contents: ContentStore, rules: OwnerRules, facts: dict[str, str]) -> None:
-        """`facts` are added to the features of the inventory."""
+    def __init__(
+        self,
+        engine: WorkingEngine,
+        contents: ContentStore,
+        rules: OwnerRules,
+        facts: dict[str, str],
+        more: Mapping[str, Callable[[AgentCall], Awaitable[None]]] | None = None,
+    ) -> None:
+        """`facts` are added to the features of the inventory; `more` are calls that others answer."""
         self._engine, self._contents, self._rules, self._facts = engine, contents, rules, facts
         self._superuser = os.geteuid() == 0
         self._submitting: dict[str, asyncio.Task[Observation]] = {}
@@ -79,6 +86,7 @@ class Answers:
             "wait_log": self._wait_log,
             "list_files": self._list_files,
             "read_file": self._read_file,
+            **(more or {}),
         }
 
     async def answer(self, call: AgentCall) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from isthmus._kit.sealing import Sealer
 from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.offers import AgentPackages
 from isthmus.engines.base import FilePart, FolderListing, SiteImage, Stream
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
@@ -70,6 +71,14 @@ class Plans(Protocol):
         ...
 
 
+class AgentWheels(Protocol):
+    """Gives machines what they install."""
+
+    def packages(self) -> AgentPackages:
+        """All of it. For a thread."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """How much one request may ask for."""
@@ -112,6 +121,8 @@ class Context:
     """Seals what is secret on its way into the store; none: nothing secret is taken."""
     agents: AgentHub | None = None
     """Where agents connect; none: they are not offered."""
+    wheels: AgentWheels | None = None
+    """What machines that join install; none: it is not offered."""
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
     work: WorkThreads = field(default_factory=WorkThreads)

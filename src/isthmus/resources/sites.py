@@ -324,6 +324,12 @@ class AgentSite(Model):
     invitation: Annotated[AgentInvitation | None, ADMIN_ONLY] = Field(
         default=None, description="with which a machine may join; none: nobody may"
     )
+    lost_after: Duration | None = Field(
+        default=None, description="jobs there count as lost when it was not heard for so long; none: never"
+    )
+    lost_at: Time | None = Field(
+        default=None, description="when an administrator gave the machine up; void once it was heard again"
+    )
 
 
 class SiteSpec(Model):

@@ -15,6 +15,7 @@ from isthmus._kit.quantities import parse_bytes
 from isthmus.config import ServerSettings
 from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.agent.driver import AgentEngine
+from isthmus.engines.agent.offers import AgentOffer
 from isthmus.engines.agent.settings import AgentSettings
 from isthmus.engines.base import Engine
 from isthmus.engines.exposing import NodeExposure
@@ -22,7 +23,7 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
-from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
+from isthmus.resources.sites import AgentSite, ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 if TYPE_CHECKING:
     from isthmus.images.registries import RegistryClient
@@ -142,14 +143,24 @@ def registry_client(authorities: str) -> RegistryClient:
     return RegistryClient(trusting(authorities))
 
 
-def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
+def agent(agents: AgentHub, offer: AgentOffer | None, site: Site, settings: ServerSettings) -> Engine:
     """A machine that joins by itself."""
     contact = agents.contact(site.name)
     before = site.status.agent.last_contact if site.status.agent else None
     if contact.heard_at is None and before is not None:
         contact.heard_at = parse_timestamp(before)
-    joined = site.spec.agent is not None and site.spec.agent.key is not None
-    return AgentEngine(AgentSettings(site.name, settings.sites / site.name, joined=joined), contact)
+    spec = site.spec.agent or AgentSite()
+    return AgentEngine(
+        AgentSettings(
+            site.name,
+            settings.sites / site.name,
+            joined=spec.key is not None,
+            offer=offer,
+            lost_after=parse_duration(spec.lost_after) if spec.lost_after else None,
+            lost_at=parse_timestamp(spec.lost_at) if spec.lost_at else None,
+        ),
+        contact,
+    )
 
 
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}
@@ -165,12 +176,13 @@ class Drivers:
         *,
         note_root: Callable[[Path], None] | None = None,
         agents: AgentHub | None = None,
+        offer: AgentOffer | None = None,
     ) -> None:
         """Without the hub to which agents connect, there are no sites of theirs."""
         self._settings, self._note_root = settings, note_root
         self._drivers: dict[str, MakeDriver] = dict(drivers)
         if agents is not None:
-            self._drivers["agent"] = partial(agent, agents)
+            self._drivers["agent"] = partial(agent, agents, offer)
 
     async def make(self, site: Site) -> Engine:
         """The engine of a site, not yet opened."""
