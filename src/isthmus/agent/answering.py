@@ -39,6 +39,7 @@ from isthmus.errors import EngineRefused, IsthmusError, NotFound
 from isthmus.resources.fields import check_path
 from isthmus.resources.trees import Tree, TreeFile
 
+from .board_finding import find_boards
 from .contents import ContentStore, KeptSource
 from .owner_rules import OwnerRules
 
@@ -115,7 +116,8 @@ class Answers:
         classes = parse_classes(await call.read(BODY_LIMIT))
         found = await self._engine.probe([one for c in classes if (one := self._rules.permitted(c)) is not None])
         found = replace(found, features={**found.features, **self._facts})
-        await _reply(call, encode_inventory(found, self._engine.capabilities))
+        boards = [list(one) for one in await asyncio.to_thread(find_boards)]
+        await _reply(call, {**encode_inventory(found, self._engine.capabilities), "boards": boards})
 
     async def _submit(self, call: AgentCall) -> None:
         body = await call.read(BODY_LIMIT)

@@ -183,6 +183,49 @@ def lost(
             sys.stdout.write(f"site/{name} lost\n")
 
 
+@app.command("proposals")
+def proposals(output: Output = None, url: Url = None, token: Token = None) -> None:
+    """List boards that machines were found to have, and the device classes that could be made of them.
+
+    \b
+    Examples:
+      isthmus agents proposals
+      isthmus agents accept akida
+    """
+    with client_for(url, token) as client:
+        known = {one["metadata"]["name"] for one in client.list("deviceclasses")}
+        found = [
+            {"site": site["metadata"]["name"], **one, "state": "Accepted" if one["name"] in known else "Proposed"}
+            for site in client.list("sites")
+            for one in ((site.get("status") or {}).get("agent") or {}).get("proposals") or ()
+        ]
+    form = format_of(output)
+    if form in (Format.JSON, Format.YAML):
+        write({"apiVersion": "isthmus.dev/v1", "kind": "ProposalList", "items": found}, form)
+    elif form is Format.NAME:
+        sys.stdout.writelines(f"deviceclass/{name}\n" for name in sorted({one["name"] for one in found}))
+    else:
+        show(found, _PROPOSALS, form)
+
+
+@app.command("accept")
+def accept(names: Annotated[list[str], typer.Argument(metavar="CLASS…")], url: Url = None, token: Token = None) -> None:
+    """Make the device classes that were proposed: jobs can ask for them from then on. Change them as you like.
+
+    \b
+    Example:
+      isthmus agents accept akida
+    """
+    from isthmus.engines.agent.boards import KINDS, manifest_of
+
+    with client_for(url, token) as client:
+        for name in names:
+            if name not in KINDS:
+                raise NotFound(f"no class {name!r} can be proposed; `isthmus agents proposals` lists what was found")
+            client.create(manifest_of(name))
+            sys.stdout.write(f"deviceclass/{name} created\n")
+
+
 @app.command("remove")
 def remove(
     names: Annotated[list[str], typer.Argument(metavar="SITE…", autocompletion=complete_sites)],
@@ -237,4 +280,11 @@ _COLUMNS = (
     TableColumn("LAST CONTACT", _heard),
     TableColumn("ROUND TRIP", _number("roundTripSeconds", 1000, "ms")),
     TableColumn("CLOCK", _number("clockOffsetSeconds", 1, "s")),
+)
+_PROPOSALS = (
+    TableColumn("SITE", at("site")),
+    TableColumn("CLASS", at("name")),
+    TableColumn("COUNT", at("count")),
+    TableColumn("STATE", at("state")),
+    TableColumn("FOUND", at("found")),
 )

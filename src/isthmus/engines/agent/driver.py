@@ -39,9 +39,10 @@ from isthmus.engines.sent_images import check_reference
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.sites import AgentContact
+from isthmus.resources.sites import AgentContact, ProposedClass
 from isthmus.resources.trees import TreeFile, check_path
 
+from .boards import parse_boards, propose
 from .contacts import Contact, ago, is_lost, link_of
 from .frames import ProtocolViolation, document
 from .incoming import IncomingFiles
@@ -83,6 +84,7 @@ class AgentEngine:
         self._able = Capabilities(samples=True, log_files=True, corrects=self._may_be_lost)
         self._opened = utcnow()
         self._inventory: Inventory | None = None
+        self._proposals: list[ProposedClass] = []
         self._known: set[str] = set()
         self._first = asyncio.Event()
         self._news = News()
@@ -112,6 +114,7 @@ class AgentEngine:
         said = await self._ask("probe", body=encode_body(encode_classes(classes)))
         self._inventory, able = parse_inventory(said)
         self._able = replace(able, corrects=self._may_be_lost)
+        self._proposals = propose(parse_boards(said.get("boards")))
         return self._inventory
 
     def contact(self) -> AgentContact:
@@ -122,6 +125,7 @@ class AgentEngine:
             version=contact.version or None,
             address=contact.address or None,
             last_contact=timestamp(heard) if heard else None,
+            proposals=self._proposals,
             refused=f"{refusal.at} from {refusal.address}: {refusal.why}"[:512] if refusal else None,
         )
 
