@@ -23,9 +23,12 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
+from isthmus.resources.hosts import Host
+from isthmus.resources.python_environments import SitePackages
 from isthmus.resources.sites import AgentSite, ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 if TYPE_CHECKING:
+    from isthmus.hosts.base import HostDriver
     from isthmus.images.registries import RegistryClient
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
@@ -51,6 +54,8 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
             max_image_bytes=parse_bytes(spec.max_images),
             registry_authorities=_authorities(site),
+            package_index=_packages(site).index or "",
+            wheels=_packages(site).wheels or "",
             max_disk_bytes=parse_bytes(spec.max_disk) if spec.max_disk else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),
@@ -83,8 +88,14 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
             max_image_bytes=parse_bytes(spec.images.max_size),
             layers=settings.sites / site.name / "layers",
             registry_authorities=_authorities(site),
+            package_index=_packages(site).index or "",
+            wheels=_packages(site).wheels or "",
         )
     )
+
+
+def _packages(site: Site) -> SitePackages:
+    return site.spec.packages or SitePackages()
 
 
 def _authorities(site: Site) -> str:
@@ -127,6 +138,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             helper_image=spec.helper_image,
             pull_policy=spec.pull_policy,
             pull_secrets=tuple(spec.pull_secrets),
+            package_index=_packages(site).index or "",
             uid=spec.uid,
             runtime_class=spec.runtime_class,
             node_selector=spec.node_selector,
@@ -134,6 +146,13 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             start_seconds=parse_duration(spec.start_timeout),
         )
     )
+
+
+def host_driver(host: Host) -> HostDriver:
+    """What reaches a machine from outside."""
+    from isthmus.hosts.redfish.driver import RedfishDriver  # a platform without hosts need not load it
+
+    return RedfishDriver(host.spec.redfish)
 
 
 def registry_client(authorities: str) -> RegistryClient:
@@ -149,18 +168,18 @@ def agent(agents: AgentHub, offer: AgentOffer | None, site: Site, settings: Serv
     before = site.status.agent.last_contact if site.status.agent else None
     if contact.heard_at is None and before is not None:
         contact.heard_at = parse_timestamp(before)
-    spec = site.spec.agent or AgentSite()
-    return AgentEngine(
-        AgentSettings(
-            site.name,
-            settings.sites / site.name,
-            joined=spec.key is not None,
-            offer=offer,
-            lost_after=parse_duration(spec.lost_after) if spec.lost_after else None,
-            lost_at=parse_timestamp(spec.lost_at) if spec.lost_at else None,
-        ),
-        contact,
+    spec, packages = site.spec.agent or AgentSite(), _packages(site)
+    mine = AgentSettings(
+        site.name,
+        settings.sites / site.name,
+        joined=spec.key is not None,
+        offer=offer,
+        lost_after=parse_duration(spec.lost_after) if spec.lost_after else None,
+        lost_at=parse_timestamp(spec.lost_at) if spec.lost_at else None,
+        package_index=packages.index or "",
+        wheels=packages.wheels or "",
     )
+    return AgentEngine(mine, contact)
 
 
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}
