@@ -145,7 +145,7 @@ def assemble(folder: Path, wheels: list, packages: dict) -> None:  # type: ignor
         _run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)])
         for wheel in wheels:
             _unpack(folder, wheel)
-        if works(folder):
+        if not broken(folder):
             return
     shutil.rmtree(folder, ignore_errors=True)
     uv = shutil.which("uv")
@@ -160,14 +160,16 @@ def assemble(folder: Path, wheels: list, packages: dict) -> None:  # type: ignor
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, *found, *packages["requirements"]], "is the package index of this machine reachable?")
     _unpack(folder, wheels[0])
-    if not works(folder):
-        sys.exit(f"the agent does not start with the packages in {folder}")
+    why = broken(folder)
+    if why:
+        sys.exit(f"the agent does not start with the packages in {folder}: {why}")
 
 
-def works(folder: Path) -> bool:
-    """Whether what was installed can be loaded."""
+def broken(folder: Path) -> str:
+    """Why what was installed cannot be loaded; empty if it can."""
     command = [str(folder / "bin" / "python"), "-c", "import isthmus.server.agent_process, isthmus.cli.platform.agent"]
-    return subprocess.run(command, capture_output=True, check=False, cwd="/").returncode == 0
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    return (done.stderr.strip().splitlines() or ["no reason given"])[-1] if done.returncode else ""
 
 
 def _unpack(folder: Path, wheel: Path) -> None:

@@ -22,7 +22,18 @@ import isthmus
 from isthmus.engines.agent.offers import AgentPackage, AgentPackages
 
 REQUIRED = frozenset(
-    {"cryptography", "httpx", "sniffio", "prometheus-client", "pydantic", "rich", "typer", "websockets", "pyyaml"}
+    {
+        "cryptography",
+        "httpx",
+        "orjson",
+        "prometheus-client",
+        "pydantic",
+        "pyyaml",
+        "rich",
+        "sniffio",
+        "typer",
+        "websockets",
+    }
 )
 """Of what Isthmus depends on, what its agent imports."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
