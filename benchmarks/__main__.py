@@ -23,6 +23,7 @@ PARTS = (
     "image_starts",
     "watching",
     "taking_over",
+    "agents",
     "slurm",
     "slurm_sites",
     "kubernetes",

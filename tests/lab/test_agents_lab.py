@@ -84,6 +84,8 @@ def test_machines_join_and_their_links_are_cut_and_slowed(server: ServerProcess,
     assert server.output("far") == "agent-1\nbegun\nended\n"
     eventually(lambda: (agents(server)["agent-1"].get("roundTripSeconds") or 0) >= 0.5)
 
+    _give_up(server, folder, lab)
+
     status = json.loads(isthmus(server, "lab", "status", "-o", "json", *lab))["agents"]
     assert status["nodes"] == {"agent-1": "link up", "agent-2": "link up"}
     bridge = Path("/sys/class/net") / AgentsLabPlace.of(folder / "agents").bridge
@@ -92,6 +94,27 @@ def test_machines_join_and_their_links_are_cut_and_slowed(server: ServerProcess,
     assert not bridge.exists()
     assert not (folder / "agents").exists()
     eventually(lambda: not agents(server))
+
+
+def _give_up(server: ServerProcess, folder: Path, lab: tuple[str, str]) -> None:
+    """A machine that is away is given up, and is heard again."""
+    script = "#!/bin/sh\nuntil [ -e go ]; do sleep 0.1; done; echo 42 >answer; exit 0\n"
+    server.submit("away", script=script, placement={"sites": ["agent-2"]}, outputs=["answer"])
+    eventually(lambda: server.status("away")["phase"] == "Running")
+    isthmus(server, "lab", "link", "agent-2", "down", *lab)
+    eventually(lambda: agents(server)["agent-2"]["state"] == "Offline")
+    assert server.status("away")["phase"] == "Running", "nothing is concluded"
+    assert isthmus(server, "agents", "lost", "agent-2") == "site/agent-2 lost\n"
+    lost = server.finished("away")
+    assert (lost["phase"], lost["reason"]) == ("Failed", "NodeLost")
+    (work,) = (folder / "agents" / "nodes" / "agent-2" / "agent" / "site" / "runs").glob("*/work")
+    (work / "go").touch()
+    isthmus(server, "lab", "link", "agent-2", "up", *lab)
+    eventually(lambda: "exitCode" in server.status("away"))
+    found = server.status("away")
+    assert (found["phase"], found["reason"], found["exitCode"]) == ("Failed", "NodeLost", 0)
+    assert "turned out later" in found["message"]
+    assert found["outputs"]["count"] == 1
 
 
 def _site(server: ServerProcess, name: str, phase: str) -> dict[str, Any] | None:

@@ -78,7 +78,7 @@ def test_a_machine_joins_runs_a_job_and_both_sides_may_go_away(
     server: ServerProcess, machine: AgentMachine, open_folder: Path, tmp_path: Path
 ) -> None:
     invited = invite(server, "edge-1")
-    assert invited["command"].startswith(f"isthmus agent join https://127.0.0.1:{server.port} isi_edge-1_")
+    assert invited["join"].startswith(f"isthmus agent join https://127.0.0.1:{server.port} isi_edge-1_")
     assert agent(server, "edge-1")["state"] == "Invited"
 
     wrong = machine.join(invited, authority="0" * 64)

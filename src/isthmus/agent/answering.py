@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import pwd
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from isthmus.errors import EngineRefused, IsthmusError, NotFound
 from isthmus.resources.fields import check_path
 from isthmus.resources.trees import Tree, TreeFile
 
+from .board_finding import find_boards
 from .contents import ContentStore, KeptSource
 from .owner_rules import OwnerRules
 
@@ -58,8 +59,15 @@ class WorkingEngine(Engine, ReadingEngine, FolderReader):
 class Answers:
     """One machine's answers."""
 
-    def __init__(self, engine: WorkingEngine, contents: ContentStore, rules: OwnerRules, facts: dict[str, str]) -> None:
-        """`facts` are added to the features of the inventory."""
+    def __init__(
+        self,
+        engine: WorkingEngine,
+        contents: ContentStore,
+        rules: OwnerRules,
+        facts: dict[str, str],
+        more: Mapping[str, Callable[[AgentCall], Awaitable[None]]] | None = None,
+    ) -> None:
+        """`facts` are added to the features of the inventory; `more` are calls that others answer."""
         self._engine, self._contents, self._rules, self._facts = engine, contents, rules, facts
         self._superuser = os.geteuid() == 0
         self._submitting: dict[str, asyncio.Task[Observation]] = {}
@@ -79,6 +87,7 @@ class Answers:
             "wait_log": self._wait_log,
             "list_files": self._list_files,
             "read_file": self._read_file,
+            **(more or {}),
         }
 
     async def answer(self, call: AgentCall) -> None:
@@ -107,7 +116,8 @@ class Answers:
         classes = parse_classes(await call.read(BODY_LIMIT))
         found = await self._engine.probe([one for c in classes if (one := self._rules.permitted(c)) is not None])
         found = replace(found, features={**found.features, **self._facts})
-        await _reply(call, encode_inventory(found, self._engine.capabilities))
+        boards = [list(one) for one in await asyncio.to_thread(find_boards)]
+        await _reply(call, {**encode_inventory(found, self._engine.capabilities), "boards": boards})
 
     async def _submit(self, call: AgentCall) -> None:
         body = await call.read(BODY_LIMIT)

@@ -15,6 +15,7 @@ import secrets
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -86,8 +87,13 @@ class Connector:
         machine: str,
         answer: Callable[[AgentCall], Awaitable[None]],
         ended: Callable[[], Awaitable[None]],
+        describe: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """`answer` handles a call; `ended` is awaited after each connection, before the next is made."""
+        """`answer` handles a call; `ended` is awaited after each connection, before the next is made.
+
+        `describe` adds to what the agent says of itself.
+        """
+        self._describe = describe
         self._membership, self._key, self._machine = membership, key, machine
         self._answer, self._ended = answer, ended
         self._session = secrets.token_hex(16)
@@ -143,6 +149,7 @@ class Connector:
                 "machine": proof.machine,
                 "session": proof.session,
                 "signature": sign(self._key, proof),
+                **self._describe(),
             }
         )
         await link.greeting(GREETING_SECONDS)

@@ -53,6 +53,8 @@ class OwnerRules:
     """Folders that jobs may read besides the system's own. Default none."""
     max_contents: str = "5Gi"
     """Of files sent along with jobs that are kept for the next. Default 5Gi."""
+    upgrades: bool = True
+    """Whether the control plane keeps the agent at its own version. Default: yes."""
     device: tuple[Mapping[str, Any], ...] = field(default=())
     """Devices that are not found by their files: tables with class, count and paths."""
 
@@ -136,7 +138,7 @@ def _check(name: str, value: object) -> None:
     elif name in ("tenants", "images", "devices", "accounts", "visible"):
         good = isinstance(value, list) and all(isinstance(one, str) for one in value)
         wanted = "a list of texts"
-    elif name == "commands":
+    elif name in ("commands", "upgrades"):
         good, wanted = isinstance(value, bool), "true or false"
     elif name == "cpus":
         good, wanted = isinstance(value, int | float) and not isinstance(value, bool) and value > 0, "a number above 0"

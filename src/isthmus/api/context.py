@@ -8,6 +8,7 @@ from typing import Protocol
 
 from isthmus._kit.sealing import Sealer
 from isthmus.engines.agent.contacts import AgentHub
+from isthmus.engines.agent.offers import AgentPackages
 from isthmus.engines.base import (
     Execution,
     FilePart,
@@ -91,6 +92,14 @@ class Plans(Protocol):
         ...
 
 
+class AgentWheels(Protocol):
+    """Gives machines what they install."""
+
+    def packages(self) -> AgentPackages:
+        """All of it. For a thread."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """How much one request may ask for."""
@@ -135,6 +144,8 @@ class Context:
     """Ports of running jobs and commands beside them; none: they are not offered."""
     agents: AgentHub | None = None
     """Where agents connect; none: they are not offered."""
+    wheels: AgentWheels | None = None
+    """What machines that join install; none: it is not offered."""
     audit: AuditLog | None = None
     """Where acts are kept; none: they are not."""
     slowing: Slowing = field(default_factory=Slowing)

@@ -6,14 +6,17 @@ Whoever joins has an invitation and no token, and whoever connects proves itself
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+import isthmus
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus.engines.agent.linking import LinkLost
 from isthmus.engines.agent.proving import INVITATION, Proof, is_key, verify
@@ -34,12 +37,17 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from isthmus.engines.agent.offers import AgentPackages
     from isthmus.store.base import Store
 
     from .context import Context
 
 CONNECT, ENROL, LIST = "/agents/connect", "/agents/enrol", "/agents"
+INSTALLER, WHEELS, WHEEL = "/agents/install.py", "/agents/wheels", "/agents/wheels/{name}"
+HEADER = "Isthmus-Invitation"
 _BODY = 16 * 1024
+_LONGEST_INVITATION = 500
+_INSTALLER = Path(isthmus.__path__[0]) / "agent" / "installer.py"
 _REFUSED = "the invitation is unknown, used or expired; ask an administrator for another: isthmus agents invite"
 
 
@@ -75,7 +83,57 @@ def routes(context: Context) -> list[BaseRoute]:
         items = [_item(context, record) for record in found.records if record.obj["spec"].get("driver") == "agent"]
         return json_response({"apiVersion": "isthmus.dev/v1", "kind": "AgentList", "items": items}, 200)
 
-    return [Route(ENROL, enrol, methods=["POST"]), Route(LIST, agents, methods=["GET"])]
+    async def installer(request: Request) -> Response:
+        content = await asyncio.to_thread(_INSTALLER.read_bytes)
+        return Response(content, media_type="text/x-python")
+
+    async def packages(request: Request) -> AgentPackages:
+        if context.wheels is None:
+            raise NotFound("this control plane has no packages for agents")
+        address = (request.scope.get("client") or ("",))[0]
+        context.slowing.check(address)
+        said = request.headers.get(HEADER, "")
+        if not await _is_invited(context.store, said):
+            await context.slowing.failed(address, said[:100])
+            raise Forbidden(_REFUSED)
+        return await asyncio.to_thread(context.wheels.packages)
+
+    async def wheels(request: Request) -> Response:
+        found = await packages(request)
+        return json_response({"kind": "AgentPackages", **found.to_json()}, 200)
+
+    async def wheel(request: Request) -> Response:
+        found = await packages(request)
+        name = request.path_params["name"]
+        for one in (found.main, *found.others):
+            if one.path.name == name:
+                return FileResponse(one.path, media_type="application/zip")
+        raise NotFound(f"there is no package {name[:200]!r}")
+
+    return [
+        Route(ENROL, enrol, methods=["POST"]),
+        Route(LIST, agents, methods=["GET"]),
+        Route(INSTALLER, installer, methods=["GET"]),
+        Route(WHEELS, wheels, methods=["GET"]),
+        Route(WHEEL, wheel, methods=["GET"]),
+    ]
+
+
+async def _is_invited(store: Store, invitation: str) -> bool:
+    """Whether an invitation is good. It is not used up: installing comes before joining."""
+    name, _, secret = invitation.removeprefix(INVITATION).partition("_")
+    if not invitation.startswith(INVITATION) or not secret or len(invitation) > _LONGEST_INVITATION:
+        return False
+    try:
+        site = Site.model_validate((await store.get(Key(SITE.name, "", name))).obj)
+    except NotFound:
+        return False
+    invited = site.spec.agent.invitation if site.spec.agent else None
+    return (
+        invited is not None
+        and hmac.compare_digest(invited.sha256, hash_secret(secret))
+        and parse_timestamp(invited.expires_at) > utcnow()
+    )
 
 
 def socket(context: Context, path: str) -> ASGIApp | None:
@@ -143,7 +201,10 @@ async def _enrol(store: Store, said: Enrolment) -> Record:
         if parse_timestamp(invited.expires_at) <= utcnow():
             raise Forbidden(_REFUSED)
         obj = dict(record.obj)
-        obj["spec"] = {**record.obj["spec"], "agent": {"key": said.key, "machine": said.machine, "revoked": False}}
+        joined = {"key": said.key, "machine": said.machine, "revoked": False}
+        if agent.lost_after is not None:
+            joined["lostAfter"] = agent.lost_after
+        obj["spec"] = {**record.obj["spec"], "agent": joined}
         try:
             return await store.update(SITE, obj)
         except Conflict:

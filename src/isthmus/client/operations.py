@@ -527,6 +527,13 @@ class Operations(ABC, Generic[Handle]):
         return answer.body
 
     @operation
+    def read(self, request: Request) -> Flow[bytes]:
+        """One request of your own, and its answer as it is."""
+        answer = yield from flows.call(request)
+        check(answer)
+        return answer.body
+
+    @operation
     def ask(self, request: Request) -> Flow[Object]:
         """One request of your own, from `client.requests`, and the object in its answer."""
         return (yield from flows.ask(request))

@@ -443,6 +443,11 @@ class MeasuringEngine(Protocol):
 class ContactedEngine(Protocol):
     """An engine behind a connection that is not ours to make, and that may be away for long."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether its runs count as lost, by a limit or by an administrator's word."""
+        ...
+
     def contact(self) -> AgentContact:
         """What was last heard of it."""
         ...

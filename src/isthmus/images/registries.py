@@ -23,9 +23,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from isthmus._kit.quantities import format_bytes
 from isthmus.errors import EngineRefused, SiteUnavailable
@@ -43,6 +41,9 @@ from .manifests import (
     parse_document,
 )
 from .references import RegistryReference
+
+if TYPE_CHECKING:
+    import httpx
 
 _PIECE = 1 << 20
 _SECONDS = 60.0
@@ -64,13 +65,35 @@ def trusting(authorities: str) -> ssl.SSLContext:
     return context
 
 
+class _LateHttp:
+    """Connections, made when they are first needed: the library and all that the system trusts take 10 MB."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        self._client: httpx.AsyncClient | None = None
+
+    def get(self) -> httpx.AsyncClient:
+        """The one of this process."""
+        if self._client is None:
+            import httpx
+
+            self._client = httpx.AsyncClient(
+                verify=self._tls or ssl.create_default_context(), timeout=_SECONDS, follow_redirects=False,
+                trust_env=True,
+            )  # fmt: skip
+        return self._client
+
+    async def close(self) -> None:
+        """Let go."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
 class RegistryClient:
     """Asks registries. `tls` replaces the system's trust."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._http = httpx.AsyncClient(
-            verify=tls or ssl.create_default_context(), timeout=_SECONDS, follow_redirects=False, trust_env=True
-        )
+        self._http = _LateHttp(tls)
         self._login: RegistryLogin | None = None
         self._headers: dict[tuple[str, str], str] = {}
         """What to authorize requests with, by registry and repository."""
@@ -85,7 +108,7 @@ class RegistryClient:
 
     async def close(self) -> None:
         """Let go."""
-        await self._http.aclose()
+        await self._http.close()
 
     async def manifest(self, wanted: RegistryReference, architecture: str) -> tuple[str, ImageManifest]:
         """The image for this machine, with its digest; raises EngineRefused and SiteUnavailable."""
@@ -165,6 +188,8 @@ class RegistryClient:
         self, image: RegistryReference, path: str, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx.Response]:
         """An answer that is one, with its body to be read; raises EngineRefused and SiteUnavailable."""
+        import httpx
+
         url = f"https://{image.host}/v2/{image.repository}/{path}"
         key = (image.host, image.repository)
         try:
@@ -182,13 +207,16 @@ class RegistryClient:
             raise _away(image, str(error) or type(error).__name__) from error
 
     async def _send(self, url: str, headers: Mapping[str, str], authorization: str | None) -> httpx.Response:
+        import httpx
+
+        http = self._http.get()
         allowed = {"Authorization": authorization} if authorization else {}
         # As it is: a body that is compressed on the way would be counted and hashed as another.
-        request = self._http.build_request("GET", url, headers={"Accept-Encoding": "identity", **headers, **allowed})
+        request = http.build_request("GET", url, headers={"Accept-Encoding": "identity", **headers, **allowed})
         for _ in range(_MOST_REDIRECTS):
             if request.url.scheme != "https":
                 raise httpx.UnsupportedProtocol("it leads to an address that is not https")
-            answer = await self._http.send(request, stream=True)
+            answer = await http.send(request, stream=True)
             if answer.next_request is None:
                 return answer
             request = answer.next_request  # without authorization, where it leads to another host
@@ -209,8 +237,9 @@ class RegistryClient:
             raise _needs_account(image, login)
         asked = {"scope": f"repository:{image.repository}:pull"} | {k: found[k] for k in ("service",) if k in found}
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": login.basic} if login else {})
-        request = self._http.build_request("GET", realm, params=asked, headers=headers)
-        answer = await self._http.send(request, stream=True)
+        http = self._http.get()
+        request = http.build_request("GET", realm, params=asked, headers=headers)
+        answer = await http.send(request, stream=True)
         try:
             if answer.status_code in _WAIT:
                 raise _away(image, f"its tokens are answered with {answer.status_code}")

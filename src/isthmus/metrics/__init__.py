@@ -1,28 +1,33 @@
-"""What the program measures of itself, in Prometheus' form; `/metrics` shows it."""
+"""What the program measures of itself, in Prometheus' form; `/metrics` shows it.
 
-from prometheus_client import Counter, Gauge, Histogram
+The library is loaded when something is counted: an agent, which shows nothing, does without it.
+"""
 
-RECONCILES = Counter("isthmus_reconciles_total", "Keys handled, by controller", ["controller"])
-RECONCILE_ERRORS = Counter(
-    "isthmus_reconcile_errors_total", "Keys whose handling failed, by controller", ["controller"]
-)
-JOBS_ENDED = Counter("isthmus_jobs_ended_total", "Jobs that reached their end, by phase", ["phase"])
-JOBS_WAITING = Gauge("isthmus_jobs_waiting", "Jobs that are ready and wait for a site or for room")
-PLACEMENT_SECONDS = Histogram("isthmus_placement_seconds", "Time of one placement pass")
-EVENTS_DROPPED = Counter("isthmus_events_dropped_total", "Events not written because there were too many")
-KUBERNETES_REQUESTS = Counter(
-    "isthmus_kubernetes_requests_total", "What API servers of Kubernetes were asked, as site and as store", ["what"]
-)
-TASK_FAILURES = Counter(
-    "isthmus_task_failures_total", "Background tasks that failed and were started again, by task", ["task"]
-)
-LOOP_BLOCKED = Counter("isthmus_loop_blocked_total", "Times the event loop did not turn for a second or more")
-LOOP_BLOCKED_SECONDS = Counter("isthmus_loop_blocked_seconds_total", "Seconds for which the event loop was blocked")
-LEADING = Gauge("isthmus_leading", "1 while this control plane leads")
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .counters import (
+        EVENTS_DROPPED,
+        JOBS_ENDED,
+        JOBS_WAITING,
+        KUBERNETES_REQUESTS,
+        LEADING,
+        LOOP_BLOCKED,
+        LOOP_BLOCKED_SECONDS,
+        PLACEMENT_SECONDS,
+        RECONCILE_ERRORS,
+        RECONCILES,
+        TASK_FAILURES,
+    )
 
 
 def count_task_failure(task: str) -> None:
     """A background task of this name failed."""
+    from .counters import TASK_FAILURES
+
     TASK_FAILURES.labels(task).inc()
 
 
@@ -40,3 +45,9 @@ __all__ = [
     "TASK_FAILURES",
     "count_task_failure",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".counters", __name__), name)

@@ -325,6 +325,12 @@ class AgentSite(Model):
     invitation: Annotated[AgentInvitation | None, ADMIN_ONLY] = Field(
         default=None, description="with which a machine may join; none: nobody may"
     )
+    lost_after: Duration | None = Field(
+        default=None, description="jobs there count as lost when it was not heard for so long; none: never"
+    )
+    lost_at: Time | None = Field(
+        default=None, description="when an administrator gave the machine up; void once it was heard again"
+    )
 
 
 class SiteSpec(Model):
@@ -415,6 +421,14 @@ class ExposedIn(Model):
     context: str | None = None
 
 
+class ProposedClass(Model):
+    """A device class that a machine could have, if an administrator accepts it."""
+
+    name: str = Field(max_length=63)
+    count: int = Field(ge=1, le=10_000, description="units that were found")
+    found: str = Field(default="", max_length=256, description="what was found, in the machine's own words")
+
+
 class AgentContact(Model):
     """What was last heard of a site's agent; `isthmus agents` shows what is known now."""
 
@@ -423,6 +437,9 @@ class AgentContact(Model):
     last_contact: Time | None = Field(default=None, description="written down when it goes, and now and then")
     refused: str | None = Field(
         default=None, max_length=512, description="the last connection with its key that was refused, and why"
+    )
+    proposals: list[ProposedClass] = Field(
+        default_factory=list, max_length=64, description="device classes of boards that the machine has"
     )
 
 

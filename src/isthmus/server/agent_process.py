@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -21,18 +23,23 @@ from isthmus.agent.connecting import Connector
 from isthmus.agent.contents import ContentStore
 from isthmus.agent.owner_rules import OwnerRules, parse_rules
 from isthmus.agent.places import AgentPlace
+from isthmus.agent.upgrading import Upgrader
+from isthmus.agent.versions import RESTART, TRIAL_SECONDS, UNHEARD, AgentVersions
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, Isolation, LocalSettings, Network
-from isthmus.errors import Misconfigured
+from isthmus.engines.local.switching_off import end_runs, going_runs
+from isthmus.errors import Conflict, IsthmusError, Misconfigured
+
+_LAST_WORD_SECONDS = 0.5
 
 
-def run(data: Path, ready: Callable[[], None] = lambda: None) -> None:
-    """Be the agent of this machine until a signal says stop. Jobs go on."""
-    asyncio.run(serve(data, ready))
+def run(data: Path) -> int:
+    """Be the agent of this machine until a signal says stop; the exit code. Jobs go on."""
+    return asyncio.run(serve(data))
 
 
-async def serve(data: Path, ready: Callable[[], None] = lambda: None) -> None:
-    """The same in a loop; `ready` is called when the engine is open."""
+async def serve(data: Path) -> int:
+    """The same in a loop."""
     place = AgentPlace(data)
     membership = place.membership()
     place.make()
@@ -42,27 +49,69 @@ async def serve(data: Path, ready: Callable[[], None] = lambda: None) -> None:
         rules = _rules(place.rules)
         contents = ContentStore(place.contents, parse_bytes(rules.max_contents))
         engine = LocalEngine(_settings(place, rules))
-        answers = Answers(cast(WorkingEngine, engine), contents, rules, _facts(rules))
-        connector = Connector(membership, place.key(), place.machine(), answers.answer, answers.settle)
+        versions, restart = AgentVersions(place.data), asyncio.Event()
+        upgrader = Upgrader(versions, contents, restart.set, permitted=rules.upgrades)
+        answers = Answers(cast(WorkingEngine, engine), contents, rules, _facts(rules), {"upgrade": upgrader.answer})
+        connector = Connector(
+            membership, place.key(), place.machine(), answers.answer, answers.settle, upgrader.describe
+        )
         await engine.open()
         try:
-            ready()
-            await _until_stopped(connector.run())
+            return await _until_stopped(connector, versions, restart)
         finally:
             await engine.close()
     finally:
         lock.close()
 
 
-async def _until_stopped(work: Any) -> None:
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+def take_away(place: AgentPlace, *, force: bool, stop: Callable[[], None]) -> None:
+    """What the agent runs is ended, its service stopped by `stop`, its folder removed.
+
+    Raises Conflict while jobs run, unless forced.
+    """
+    if (going := going_runs(place.runs)) and not force:
+        raise Conflict(f"{len(going)} jobs run on this machine; wait for them, or say --force")
+    stop()
+    place.lock().close()  # raises Misconfigured while an agent runs that is no service
+    asyncio.run(end_runs(place.runs, grace=5.0))
+    shutil.rmtree(place.data)
+
+
+async def _until_stopped(connector: Connector, versions: AgentVersions, restart: asyncio.Event) -> int:
+    """Work until a signal, an upgrade or the end of a trial says stop; the exit code."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stopped.set)
+    working = asyncio.ensure_future(connector.run())
+    ends: dict[asyncio.Future[Any], int] = {
+        asyncio.ensure_future(stopped.wait()): 0,
+        asyncio.ensure_future(restart.wait()): RESTART,
+    }
+    trial = asyncio.ensure_future(_on_trial(connector, versions))
+    if versions.on_trial:
+        ends[trial] = UNHEARD
     try:
-        await task
-    except asyncio.CancelledError:
-        if not task.cancelled():
-            raise
+        await asyncio.wait([working, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()  # raises why
+        if restart.is_set():
+            await asyncio.sleep(_LAST_WORD_SECONDS)  # the answer to the offer leaves
+        return next((code for end, code in ends.items() if end.done()), 1)
+    finally:
+        for task in (working, trial, *ends):
+            task.cancel()
+        await asyncio.gather(working, trial, *ends, return_exceptions=True)
+
+
+async def _on_trial(connector: Connector, versions: AgentVersions) -> None:
+    """Ends when a new version has not connected in time; one that has stays."""
+    try:
+        async with asyncio.timeout(TRIAL_SECONDS):
+            await connector.connected.wait()
+    except TimeoutError:
+        return
+    versions.confirm()
+    await asyncio.Event().wait()
 
 
 def _rules(file: Path) -> OwnerRules:
@@ -94,3 +143,13 @@ def _facts(rules: OwnerRules) -> dict[str, str]:
         "architecture": platform.machine(),
         "permitted": rules.describe(),
     }
+
+
+if __name__ == "__main__":
+    from isthmus.server.journal import start_journal
+
+    start_journal(sys.argv[2])
+    try:
+        sys.exit(run(Path(sys.argv[1])))
+    except IsthmusError as error:
+        sys.exit(f"isthmus: {error.message}")

@@ -15,6 +15,7 @@ from isthmus._kit.quantities import parse_bytes
 from isthmus.config import ServerSettings
 from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.agent.driver import AgentEngine
+from isthmus.engines.agent.offers import AgentOffer
 from isthmus.engines.agent.settings import AgentSettings
 from isthmus.engines.base import Engine
 from isthmus.engines.exposing import NodeExposure
@@ -24,7 +25,7 @@ from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, 
 from isthmus.errors import Misconfigured, SiteUnavailable
 from isthmus.resources.hosts import Host
 from isthmus.resources.python_environments import SitePackages
-from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
+from isthmus.resources.sites import AgentSite, ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 if TYPE_CHECKING:
     from isthmus.hosts.base import HostDriver
@@ -161,18 +162,20 @@ def registry_client(authorities: str) -> RegistryClient:
     return RegistryClient(trusting(authorities))
 
 
-def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
+def agent(agents: AgentHub, offer: AgentOffer | None, site: Site, settings: ServerSettings) -> Engine:
     """A machine that joins by itself."""
     contact = agents.contact(site.name)
     before = site.status.agent.last_contact if site.status.agent else None
     if contact.heard_at is None and before is not None:
         contact.heard_at = parse_timestamp(before)
-    joined = site.spec.agent is not None and site.spec.agent.key is not None
-    packages = _packages(site)
+    spec, packages = site.spec.agent or AgentSite(), _packages(site)
     mine = AgentSettings(
         site.name,
         settings.sites / site.name,
-        joined=joined,
+        joined=spec.key is not None,
+        offer=offer,
+        lost_after=parse_duration(spec.lost_after) if spec.lost_after else None,
+        lost_at=parse_timestamp(spec.lost_at) if spec.lost_at else None,
         package_index=packages.index or "",
         wheels=packages.wheels or "",
     )
@@ -192,12 +195,13 @@ class Drivers:
         *,
         note_root: Callable[[Path], None] | None = None,
         agents: AgentHub | None = None,
+        offer: AgentOffer | None = None,
     ) -> None:
         """Without the hub to which agents connect, there are no sites of theirs."""
         self._settings, self._note_root = settings, note_root
         self._drivers: dict[str, MakeDriver] = dict(drivers)
         if agents is not None:
-            self._drivers["agent"] = partial(agent, agents)
+            self._drivers["agent"] = partial(agent, agents, offer)
 
     async def make(self, site: Site) -> Engine:
         """The engine of a site, not yet opened."""

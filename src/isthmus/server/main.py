@@ -40,6 +40,7 @@ from isthmus.config import ServerSettings
 from isthmus.console import Console
 from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.agent.frames import LARGEST
+from isthmus.engines.agent.offers import AgentOffer
 from isthmus.errors import Misconfigured
 from isthmus.identity.agent_keys import AgentKeys
 from isthmus.identity.audit import noting
@@ -57,6 +58,7 @@ from isthmus.store.opening import open_lease_store, open_store, several_may_open
 from isthmus.telemetry.updating import Telemetry
 
 from . import certificates
+from .agent_wheels import PackedWheels
 from .bootstrap import (
     DEFAULT_TENANT,
     admin_token,
@@ -170,7 +172,9 @@ async def _serve(
     agents = AgentHub(lambda site: keys.identify(site), version=__version__)
     keys = AgentKeys(store, changed=agents.changed, removed=agents.forget)
     await keys.start()
-    engines, drivers = EngineRegistry(), Drivers(settings, agents=agents, note_root=port.note_root)
+    wheels = PackedWheels(settings.data / "agent-wheels")
+    engines = EngineRegistry()
+    drivers = Drivers(settings, agents=agents, offer=AgentOffer(wheels.packages), note_root=port.note_root)
     logs = EngineLogs(store, engines, drivers)
     authenticator = Authenticator(store)
     await authenticator.start()
@@ -188,6 +192,7 @@ async def _serve(
         sealer=sealer,
         visits=EngineVisits(engines),
         agents=agents,
+        wheels=wheels,
         audit=audit,
     )
     app = create_app(context, [_authority_route(identity)])

@@ -19,12 +19,10 @@ from isthmus.api import enrolling
 from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.agent.frames import LARGEST
 from isthmus.engines.agent.proving import AgentIdentity, new_key, public_of
-from isthmus.engines.local.driver import LocalEngine
-from isthmus.engines.local.settings import LocalSettings
+from isthmus.engines.local.switching_off import end_runs
 from isthmus.server import certificates
 from isthmus.server.listening import Listener
 
-from .engines import wait_ended
 from .servers import LoggedProcess, free_port
 
 
@@ -52,18 +50,7 @@ class AgentMachine(LoggedProcess):
         """End it, what runs there, and the keeper."""
         if self.process is not None:
             self.stop()
-            asyncio.run(end_runs(self.place))
-
-
-async def end_runs(place: AgentPlace) -> None:
-    """End what runs on a machine whose agent is gone, and the keeper."""
-    engine = LocalEngine(LocalSettings(root=place.runs))
-    await engine.open()
-    for run_id in engine._layout.run_ids():
-        await engine.cancel(run_id, grace=0)
-        await wait_ended(engine, run_id)
-    await engine.close()
-    await engine.stop_keeper()
+            asyncio.run(end_runs(self.place.runs))
 
 
 class AgentProcess(AgentMachine):

@@ -7,7 +7,7 @@ from typing import Any
 
 from isthmus.api.audit_routes import AUDIT
 from isthmus.api.audit_routes import LOGS as AUDIT_LOGS
-from isthmus.api.enrolling import ENROL, Enrolment
+from isthmus.api.enrolling import ENROL, HEADER, INSTALLER, WHEEL, WHEELS, Enrolment
 from isthmus.api.enrolling import LIST as AGENTS
 from isthmus.api.files import BASE as FILES
 from isthmus.api.resources.targets import all_views
@@ -173,6 +173,18 @@ SCHEMAS: Mapping[str, Schema] = {
         kind={"const": "AgentList"},
         items=_array(_object(("name", "state"), name=_TEXT, state=_TEXT)),
     ),
+    "AgentPackages": _object(
+        ("kind", "version", "build", "main", "others"),
+        kind={"const": "AgentPackages"},
+        version=_TEXT,
+        build=_TEXT,
+        platform=_TEXT,
+        python=_TEXT,
+        requirements=_array(_TEXT),
+        main=ref("AgentPackage"),
+        others=_array(ref("AgentPackage")),
+    ),
+    "AgentPackage": _object(("file", "sha256", "size"), file=_TEXT, sha256=_TEXT, size=_COUNT),
     "PlanQuestion": _object(
         ("spec",),
         apiVersion={},
@@ -421,6 +433,15 @@ def _agents() -> Operations:
     body = {"required": True, "content": content(ref("Enrolment"))}
     summary = "Join: exchange an invitation for the right of a key"
     yield ENROL, "post", _one("agents", "enrolAgent", summary, (), responses, requestBody=body, security=[])
+    script = {"200": ok("A program in Python.", _TEXT, "text/x-python")} | errors(OPEN_ERRORS)
+    yield INSTALLER, "get", _one("agents", "getAgentInstaller", "What installs an agent", (), script, security=[])
+    invited = ApiParameter(HEADER, "an invitation that is good", place="header")
+    responses = {"200": ok("What there is.", ref("AgentPackages"))} | errors(READ_ERRORS)
+    summary = "What a machine installs that joins"
+    yield WHEELS, "get", _one("agents", "listAgentPackages", summary, (invited,), responses, security=[])
+    responses = {"200": ok("A wheel.", _BYTES, "application/zip")} | errors(READ_ERRORS)
+    file = ApiParameter("name", "as it is listed", place="path")
+    yield WHEEL, "get", _one("agents", "getAgentPackage", "One package", (invited, file), responses, security=[])
 
 
 def _audit() -> Operations:

@@ -6,22 +6,25 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isthmus.cli.app import group
 from isthmus.cli.failures import say
-from isthmus.errors import Misconfigured
+from isthmus.errors import Misconfigured, NotFound
+
+if TYPE_CHECKING:
+    from isthmus.agent.places import AgentPlace
+    from isthmus.agent.services import AgentService
 
 app = group("This machine as a site: join a control plane elsewhere, over an outgoing connection.")
 
 
 def _default_folder() -> Path:
-    if os.geteuid() == 0:
-        return Path("/var/lib/isthmus-agent")
-    home = os.environ.get("XDG_DATA_HOME") or ""
-    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "share") / "isthmus-agent"
+    from isthmus.agent.installer import default_folder
+
+    return Path(default_folder())
 
 
 Data = Annotated[
@@ -50,6 +53,9 @@ def join(
     ] = None,
     data: Data = None,
     stay: Annotated[bool, typer.Option("--run", help="Then be the agent, until it is stopped.")] = False,
+    service: Annotated[
+        bool, typer.Option("--service", help="Then have the machine run the agent, also after a restart.")
+    ] = False,
 ) -> None:
     """Make this machine a site. Its key is made here, and never leaves it.
 
@@ -67,11 +73,44 @@ def join(
         raise Misconfigured("say with --authority who vouches for the control plane; the invitation came with it")
     membership = asyncio.run(enrol(place, url, said, authority, proxy_for(url) if proxy is None else proxy))
     say(f"this machine is site {membership.site} of {membership.url}; its key is in {place.data}")
-    if stay:
+    if service:
+        from isthmus.agent.versions import AgentVersions
+
+        launcher = AgentVersions(place.data).write_launcher()
+        say(_service(place).start())
+        say(f"take it away with: /bin/sh {launcher} leave")
+    elif stay:
         run(data)
     else:
         option = f" --data {place.data}" if data else ""
         sys.stdout.write(f"  start it    isthmus agent run{option}\n")
+
+
+@app.command("leave")
+def leave(
+    data: Data = None,
+    force: Annotated[bool, typer.Option("--force", help="Even if jobs run; they are ended.")] = False,
+) -> None:
+    """Take the agent away from this machine: its service and its folder. The site stays until `isthmus agents remove`.
+
+    \b
+    Example:
+      isthmus agent leave
+    """
+    from isthmus.agent.places import AgentPlace
+    from isthmus.server.agent_process import take_away
+
+    place = AgentPlace(data or _default_folder())
+    if not place.joined:
+        raise NotFound(f"there is no agent in {place.data}")
+    take_away(place, force=force, stop=_service(place).stop)
+    say(f"the agent is gone from this machine, and {place.data} with it")
+
+
+def _service(place: AgentPlace) -> AgentService:
+    from isthmus.agent.services import AgentService
+
+    return AgentService(place, place.data / "agent.sh", _default_folder())
 
 
 @app.command("run")
@@ -85,8 +124,5 @@ def run(
     Example:
       isthmus agent run
     """
-    from isthmus.server.agent_process import run as serve
-    from isthmus.server.journal import start_journal
-
-    start_journal(log_level)
-    serve(data or _default_folder())
+    words = ["-m", "isthmus.server.agent_process", str(data or _default_folder()), log_level]
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - itself, without what the command line took

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 GREETING_SECONDS = 10.0
 STILL_THERE_SECONDS = 3.0
 """Seconds in which the first of two agents with one key must answer to keep its place."""
+_MOST = 100
 CERTAIN_SECONDS = 2.0
 """An offset of clocks below this is not distinguished from the time that messages take."""
 
@@ -50,6 +51,12 @@ class Contact:
     link: Link | None = None
     address: str = ""
     version: str = ""
+    build: str = ""
+    """What it runs, exactly; empty where it was not installed by a control plane."""
+    upgrades: bool = False
+    """Whether it takes other versions from us."""
+    rejected: tuple[str, ...] = ()
+    """Builds that did not come up there."""
     session: str = ""
     heard_at: datetime | None = None
     """When it was last heard, where it is not connected."""
@@ -80,6 +87,8 @@ class Contact:
             "connected": link is not None,
             "address": self.address or None,
             "version": self.version or None,
+            "build": self.build or None,
+            "rejectedBuilds": list(self.rejected),
             "lastContact": timestamp(heard) if heard else None,
             "connectedAt": timestamp(self.connected_at) if link and self.connected_at else None,
             "roundTripSeconds": None if link is None or link.round_trip is None else round(link.round_trip, 6),
@@ -161,6 +170,9 @@ class AgentHub:
         contact = self.contact(proof.site)
         contact.link, contact.session, contact.address = link, proof.session, address
         contact.version, contact.connected_at = text(said.get("version"), 50), utcnow()
+        contact.build, contact.upgrades = text(said.get("build"), 100), said.get("upgrades") is True
+        rejected = said.get("rejected")
+        contact.rejected = tuple(text(one, 100) for one in (rejected if isinstance(rejected, list) else ())[:_MOST])
         contact.connections += 1
         link.greet({"accepted": True, "site": proof.site})
         log.info("agent connected", extra={"site": proof.site, "address": address})
@@ -221,6 +233,20 @@ def link_of(contact: Contact, site: str, *, joined: bool = True) -> Link:
     heard = contact.last_heard
     since = f"was last heard {ago(heard, utcnow())}" if heard else "has not connected since the control plane started"
     raise SiteUnavailable(f"The agent of site {site} is not connected; it {since}. What runs there goes on.")
+
+
+def is_lost(
+    heard: datetime | None, opened: datetime, now: datetime, lost_after: float | None, lost_at: datetime | None
+) -> bool:
+    """Whether the runs of an agent that is not connected count as lost.
+
+    By a limit: silence counts only while there was somebody to hear it, so from when the site was `opened`. By an
+    administrator: until the agent is heard again.
+    """
+    if lost_at is not None and (heard is None or heard < lost_at):
+        return True
+    silent = (now - max(heard or opened, opened)).total_seconds()
+    return lost_after is not None and silent > lost_after
 
 
 def ago(then: datetime, now: datetime) -> str:

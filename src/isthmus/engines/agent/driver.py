@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from isthmus._kit.quantities import format_unequal_bytes
 from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines.base import (
     Capabilities,
+    EndReason,
     FilePart,
     FileSink,
     FileSource,
@@ -28,17 +30,19 @@ from isthmus.engines.base import (
     LogReader,
     Observation,
     Run,
+    RunState,
     Stream,
 )
 from isthmus.engines.news import News
 from isthmus.engines.sent_images import check_reference
-from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
+from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.sites import AgentContact
+from isthmus.resources.sites import AgentContact, ProposedClass
 from isthmus.resources.trees import TreeFile, check_path
 
-from .contacts import Contact, link_of
+from .boards import parse_boards, propose
+from .contacts import Contact, ago, is_lost, link_of
 from .frames import ProtocolViolation, document, parse_value
 from .incoming import IncomingFiles
 from .linking import AgentCall, CallFailed, Link, LinkLost, encode_body
@@ -55,6 +59,7 @@ from .messages import (
     text,
     whole,
 )
+from .offers import AgentOffer
 from .settings import AgentSettings
 
 T = TypeVar("T")
@@ -64,6 +69,11 @@ ANSWER_LIMIT = 24 * 2**20
 """Bytes of an answer: the longest names each of 200,000 files or runs, with its length."""
 _PIECE = 256 * 1024
 _LARGEST = 2**62
+_OFFER_SECONDS = 600.0
+"""After which an agent that was not upgraded is asked again."""
+_UPGRADE_SECONDS = 600.0
+"""In which an agent makes an environment of the packages: on a small machine that fetches some, minutes."""
+log = logging.getLogger(__name__)
 
 
 class AgentEngine:
@@ -71,8 +81,11 @@ class AgentEngine:
 
     def __init__(self, settings: AgentSettings, contact: Contact) -> None:
         self._settings, self._contact = settings, contact
-        self._able = Capabilities(samples=True, log_files=True)
+        self._may_be_lost = settings.lost_after is not None or settings.lost_at is not None
+        self._able = Capabilities(samples=True, log_files=True, corrects=self._may_be_lost)
+        self._opened = utcnow()
         self._inventory: Inventory | None = None
+        self._proposals: list[ProposedClass] = []
         self._known: set[str] = set()
         self._first = asyncio.Event()
         self._news = News()
@@ -85,8 +98,11 @@ class AgentEngine:
 
     async def open(self) -> None:
         """Begin to hear of the agent's runs, as soon as it is connected."""
+        self._opened = utcnow()
         self._contact.listeners.add(self.tasks.notify)
         self.tasks.start("agent-news", self._follow)
+        if self._settings.offer is not None:
+            self.tasks.start("agent-upgrade", self._keep_current)
 
     async def close(self) -> None:
         """Let go. Runs go on, and the agent stays connected."""
@@ -97,7 +113,9 @@ class AgentEngine:
     async def probe(self, classes: Sequence[DeviceClass]) -> Inventory:
         """What the agent's machine offers."""
         said = await self._ask("probe", body=encode_body(encode_classes(classes)))
-        self._inventory, self._able = parse_inventory(said)
+        self._inventory, able = parse_inventory(said)
+        self._able = replace(able, corrects=self._may_be_lost)
+        self._proposals = propose(parse_boards(said.get("boards")))
         return self._inventory
 
     def contact(self) -> AgentContact:
@@ -108,8 +126,17 @@ class AgentEngine:
             version=contact.version or None,
             address=contact.address or None,
             last_contact=timestamp(heard) if heard else None,
+            proposals=self._proposals,
             refused=f"{refusal.at} from {refusal.address}: {refusal.why}"[:512] if refusal else None,
         )
+
+    @property
+    def lost(self) -> bool:
+        """Whether its runs count as lost: it is away, and its limit is over or an administrator gave it up."""
+        contact, settings = self._contact, self._settings
+        if contact.link is not None:
+            return False
+        return is_lost(contact.last_heard, self._opened, utcnow(), settings.lost_after, settings.lost_at)
 
     def check(self, run: Run) -> None:
         """Refuse what can never work there, by what was last heard of the machine."""
@@ -169,6 +196,39 @@ class AgentEngine:
                 path = await asyncio.to_thread(files.path_of, file)
                 await self._put(digest, path, file.size, whole(have, file.size))
 
+    async def _keep_current(self) -> None:
+        """Offer the agent our own version, whenever it connects with another."""
+        assert self._settings.offer is not None
+        while True:
+            changed, link = self._contact.changed, self._contact.link
+            if link is not None and link.alive:
+                try:
+                    await self._offer(self._settings.offer)
+                except IsthmusError as error:
+                    log.warning("agent not upgraded", extra={"site": self._settings.site, "why": error.message})
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_OFFER_SECONDS):
+                        await changed.wait()
+            else:
+                await changed.wait()
+
+    async def _offer(self, offer: AgentOffer) -> None:
+        packages = await offer.for_agent(self._contact)
+        if packages is None:
+            return
+        async with offer.turns:
+            files = {f"sha256:{one.digest}": one for one in (packages.main, *packages.others)}
+            body = encode_body(packages.to_json())
+            for _ in range(3):
+                said = await self._ask("upgrade", body=body, seconds=_UPGRADE_SECONDS)
+                missing = said.get("missing")
+                if not isinstance(missing, dict):
+                    log.info("agent upgraded", extra={"site": self._settings.site, "build": packages.build})
+                    return
+                for digest, have in missing.items():
+                    if (one := files.get(digest)) is not None:
+                        await self._put(digest, one.path, one.size, whole(have, one.size))
+
     async def _put(self, digest: str, path: Path, size: int, offset: int) -> None:
         async with self._calling("put", {"digest": digest, "size": size, "offset": offset}) as call:
             with path.open("rb") as source:
@@ -182,6 +242,11 @@ class AgentEngine:
         """What the agent says of a run."""
         if not RUN_ID.fullmatch(run_id):
             return None
+        if self.lost:
+            heard = self._contact.last_heard
+            since = f", last heard {ago(heard, utcnow())}," if heard else ""
+            message = f"its machine{since} counts as lost; if it ended there, that is recorded when it is heard again"
+            return Observation(RunState.ENDED, reason=EndReason.NODE_LOST, message=message)
         said = await self._ask("observe", {"run": run_id})
         if said.get("known") is False:
             return None
@@ -205,6 +270,8 @@ class AgentEngine:
         """Bring back the files that match."""
         if not RUN_ID.fullmatch(run_id):
             raise NotFound(f"This site has no run {run_id[:100]!r}.")
+        if self.lost:
+            raise NotFound("The outputs are on a machine that counts as lost.")
         incoming = IncomingFiles(self._settings.folder, run_id, self._settings.max_output_bytes)
         have = await asyncio.to_thread(incoming.have)
         async with self._calling("collect", {"run": run_id}) as call:
@@ -295,6 +362,8 @@ class AgentEngine:
     def _readable(self, run_id: str) -> None:
         if not RUN_ID.fullmatch(run_id):
             raise NotFound(f"This site has no run {run_id[:100]!r}.")
+        if self.lost:
+            raise NotFound("What the job wrote is on a machine that counts as lost.")
 
     # Calls
 

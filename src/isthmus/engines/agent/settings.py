@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+
+from .offers import AgentOffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,12 @@ class AgentSettings:
     """Where files on their way from the agent are kept until they are whole."""
     joined: bool = True
     """Whether a machine has joined. Default true; false: it was invited only."""
+    offer: AgentOffer | None = None
+    """What agents are kept at. Default none: whatever they run."""
+    lost_after: float | None = None
+    """Seconds of silence after which its runs count as lost. Default none: they never do."""
+    lost_at: datetime | None = None
+    """When an administrator gave the machine up. Default none."""
     call_seconds: float = 30.0
     """Seconds in which the agent must answer. Default 30: a heartbeat notices a dead link before."""
     submit_seconds: float = 60.0

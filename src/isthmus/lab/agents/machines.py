@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.engines.agent.proving import public_of
-from isthmus.engines.base import RunState
-from isthmus.engines.local.driver import LocalEngine
-from isthmus.engines.local.settings import LocalSettings
-from isthmus.errors import IsthmusError, Misconfigured
+from isthmus.engines.local.switching_off import end_runs
 from isthmus.lab import cabling, processes
 
 from .layout import AgentsLabPlace
@@ -22,7 +19,6 @@ from .shapes import LinkShape, netem
 
 CPUS, MEMORY = 2, "2Gi"
 """What each machine offers."""
-_END_LOOKS = 200
 
 
 class LabInvitation(NamedTuple):
@@ -140,30 +136,11 @@ class AgentLabMachine:
         """End everything on it, as if it were switched off, and remove its network."""
         self.stop()
         if (self.data / "site").exists():
-            asyncio.run(_end_runs(self))
+            asyncio.run(end_runs(self.data / "site"))
         processes.kill_all(lambda: processes.in_namespace(self._net))
         if (self.folder / "host").exists():
             self._place.shape(self.address).unlink(missing_ok=True)
             cabling.remove_machine(self._place, cabling.host_of(self._place, self.folder), self._net, self._uts)
-
-
-async def _end_runs(machine: AgentLabMachine) -> None:
-    engine = LocalEngine(LocalSettings(root=machine.data / "site"))
-    try:
-        await engine.open()
-    except IsthmusError as error:
-        raise Misconfigured(f"What runs on {machine.name} cannot be ended: {error.message}") from None
-    try:
-        for run_id in [folder.name for folder in (machine.data / "site" / "runs").glob("*")]:
-            await engine.cancel(run_id, grace=0)
-            for _ in range(_END_LOOKS):
-                seen = await engine.observe(run_id)
-                if seen is None or seen.state is RunState.ENDED:
-                    break
-                await asyncio.sleep(0.05)
-    finally:
-        await engine.close()
-        await engine.stop_keeper()
 
 
 def _isthmus() -> list[str]:

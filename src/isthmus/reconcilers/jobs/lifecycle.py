@@ -165,7 +165,14 @@ def ended(
 
 def corrected(job: Job, seen: Observation) -> JobStatus | None:
     """The status of a job that is over, whose engine has learned more of it since; None if there is nothing new."""
-    if seen.state is not RunState.ENDED or seen.usage is None:
+    if seen.state is not RunState.ENDED:
+        return None
+    if was_lost(job) and seen.reason is not EndReason.NODE_LOST:
+        status = _reported(job.status.model_copy(), seen)
+        how = f"with exit code {seen.exit_code}" if seen.exit_code is not None else f"({_failure(seen)[1]})"
+        status.message = f"it counted as lost; it turned out later that it had ended {how}"
+        return status if status != job.status else None
+    if seen.usage is None:
         return None
     status = job.status.model_copy(update={"usage": usage_of(seen.usage)})
     if status.phase is JobPhase.SUCCEEDED:
@@ -176,6 +183,12 @@ def corrected(job: Job, seen: Observation) -> JobStatus | None:
         how = f"was ended by {seen.signal}" if seen.signal else f"ended with exit code {seen.exit_code}"
         status.message = f"was called lost, because nothing was heard of it; it {how} all the same"
     return status if status != job.status else None
+
+
+def was_lost(job: Job) -> bool:
+    """Whether the job is over because nobody knew what had become of its run, and nobody knows yet."""
+    status = job.status
+    return status.phase is JobPhase.FAILED and status.reason == "NodeLost" and status.exit_code is None
 
 
 def gave_up(job: Job, phase: JobPhase, reason: str, message: str, now: datetime) -> JobStatus:

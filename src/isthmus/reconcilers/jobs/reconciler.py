@@ -470,7 +470,13 @@ class JobReconciler:
         if engine is None or not engine.capabilities.corrects:
             return record
         seen = await engine.observe(job.run_id)
-        status = lifecycle.corrected(job, seen) if seen else None
+        if seen is None:
+            return record
+        if lifecycle.was_lost(job) and seen.state is RunState.RUNNING:
+            await engine.cancel(job.run_id)  # it is over for everybody else
+        status = lifecycle.corrected(job, seen)
+        if status is not None and lifecycle.was_lost(job) and job.spec.outputs:
+            status.outputs = await self._collect(job, engine, job.spec.outputs)
         return await self._writer.status(record, status) if status else record
 
     async def _remove(self, record: Record, job: Job) -> Result:

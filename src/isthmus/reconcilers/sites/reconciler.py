@@ -122,6 +122,7 @@ class SiteReconciler:
             if isinstance(error, Superseded):
                 await self._close(site.name)
             await self._note(record, site, unreachable(site, error.message, self._now()))
+            self._give_up_jobs(site.name)
             return Result(requeue_after=min(5.0, parse_duration(site.spec.probe_interval)))
         except Exception as error:  # nobody foresaw it; it is tried again, and until then the site does not work
             await self._note(
@@ -162,6 +163,13 @@ class SiteReconciler:
         self._open[site.name] = _OpenEngine(site.spec, pump)
         self._opened()
         return engine
+
+    def _give_up_jobs(self, name: str) -> None:
+        """Look at the jobs of a site whose runs count as lost: nobody else would report them."""
+        engine: object = self._engines.find(name)
+        if isinstance(engine, ContactedEngine) and engine.lost:
+            for uid in self._index.ledger.at(name):
+                self._look(self._index.keys[uid])
 
     def _failing(self, name: str, engine: Engine) -> str:
         """Which background tasks of a site are down, and why; empty if none is."""
