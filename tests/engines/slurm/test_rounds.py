@@ -127,6 +127,19 @@ async def test_lines_are_added_to_records_that_are_there(root: Path) -> None:
     assert (root / "over" / RUNS[0]).read_bytes() == b"over"
 
 
+async def test_what_many_runs_worked_with_is_removed(root: Path) -> None:
+    here = Here()
+    rounds, runs = rounds_at(root, here), root / "runs"
+    for run in RUNS[:3]:
+        (runs / run / "work" / "deep").mkdir(parents=True)
+        (runs / run / "launch").write_text("echo it")
+        (runs / run / "stdout").write_text("kept")
+    (runs / RUNS[3]).mkdir()
+    assert await together(*(rounds.tidy(run, "me") for run in RUNS)) == [True] * 5
+    assert len(here.calls) == 1
+    assert [os.listdir(runs / run) for run in RUNS[:4]] == [["stdout"]] * 3 + [[]]
+
+
 async def test_no_file_speaks_for_another(root: Path) -> None:
     here = Here()
     rounds = rounds_at(root, here)

@@ -423,6 +423,8 @@ class RemoteFiles:
 
     async def tidy(self, run_id: str, user: str) -> None:
         """Remove what the program worked with."""
+        if await self._rounds.tidy(run_id, user):
+            return
         folder = self.folder(run_id)
         await step_async(self._sh, _REMOVE, *(f"{folder}/{name}" for name in WORKED_WITH), user=user)
 

@@ -26,7 +26,7 @@ from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import SiteUnavailable, Superseded
 from isthmus.metrics import count_task_failure
 
-from .base import LaunchFile
+from .base import WORKED_WITH, LaunchFile
 
 MOST_RUNS = 32
 """In one round."""
@@ -94,6 +94,13 @@ APPEND_MANY = (
 READ_MANY = (
     '( cd "$1" && shift && LC_ALL=C find "$@" -maxdepth 0 -type f -size -17 -exec grep -aH "" {} + ) 2>/dev/null; true'
 )
+# What many runs worked with; of each run what starts it first. It names those of which nothing is left.
+_PARTS = " ".join(f"$run/{name}" for name in WORKED_WITH)
+TIDY_MANY = (
+    f'( cd "$1" && shift || exit 1; all=; for run; do all="$all {_PARTS}"; done; rm -rf -- $all; '
+    f'for run; do left=; for part in {_PARTS}; do test ! -e "$part" || left=1; done; '
+    'test "$left" || echo "$run"; done )'
+)
 
 
 class Staged(NamedTuple):
@@ -121,6 +128,7 @@ class RemoteRounds:
         self._left, self._cleaned = f".batch-{owner}.", set[str]()
         self._staged = dict[str, Batches[Staged, None]]()
         self._read = dict[str, Batches[str, bytes | None]]()
+        self._tidied = dict[str, Batches[str, bool]]()
         self._records = Batches[tuple[str, bytes], bool](
             "slurm-records", self._create, failed=count_task_failure, most=MOST_RUNS
         )
@@ -130,7 +138,8 @@ class RemoteRounds:
 
     async def close(self) -> None:
         """Let go; a round that hangs is not waited for."""
-        everything: list[Batches[Any, Any]] = [*self._staged.values(), *self._read.values(), self._records, self._lines]
+        everything: list[Batches[Any, Any]] = [*self._staged.values(), *self._read.values(), *self._tidied.values()]
+        everything += [self._records, self._lines]
         for rounds in everything:
             await rounds.close()
 
@@ -232,6 +241,29 @@ class RemoteRounds:
 
             self._read[user] = Batches("slurm-words", answer, failed=count_task_failure, most=MOST_RUNS)
         return await self._read[user].ask(f"{run_id}/{name}")
+
+    async def tidy(self, run_id: str, user: str) -> bool:
+        """Remove what the program worked with; False if that was not done: something is in the way, or it is alone."""
+        if not _PLAIN.fullmatch(run_id):
+            return False
+        if user not in self._tidied:
+
+            async def answer(names: Sequence[str]) -> list[bool]:
+                return await self._tidy(user, names)
+
+            self._tidied[user] = Batches("slurm-tidying", answer, failed=count_task_failure, most=MOST_RUNS)
+        return await self._tidied[user].ask(run_id)
+
+    async def _tidy(self, user: str, names: Sequence[str]) -> list[bool]:
+        if len(names) == 1:
+            return [False]
+        words = TIDY_MANY, f"{self._root}/runs", *dict.fromkeys(names)
+        try:
+            done = await step_async(self._ssh.call, *words, user=user)
+        except SiteUnavailable:  # one of them may be too large for the time that there is: each goes by itself
+            return [False] * len(names)
+        gone = set(done.out.split())
+        return [name in gone for name in names]
 
     async def _read_files(self, user: str, paths: Sequence[str]) -> list[bytes | None]:
         done = await self._ssh.call(READ_MANY, f"{self._root}/runs", *dict.fromkeys(paths), user=user)
