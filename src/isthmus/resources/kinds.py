@@ -19,11 +19,13 @@ from .deviceclasses import DEVICE_CLASS
 from .events import EVENT
 from .experiments import EXPERIMENT
 from .hosts import HOST
+from .instances import INSTANCE
 from .jobs import JOB
 from .leases import LEASE
 from .profiles import PROFILE
 from .secrets import SECRET
 from .sites import SITE
+from .templates import TEMPLATE
 from .tenants import TENANT
 from .tokens import TOKEN
 
@@ -32,12 +34,14 @@ __all__ = [
     "EVENT",
     "EXPERIMENT",
     "HOST",
+    "INSTANCE",
     "JOB",
     "KINDS",
     "LEASE",
     "PROFILE",
     "SECRET",
     "SITE",
+    "TEMPLATE",
     "TENANT",
     "TOKEN",
     "Column",
@@ -55,7 +59,9 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, EVENT, LEASE, PROFILE)
+_ALL = (
+    JOB, EXPERIMENT, INSTANCE, TEMPLATE, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, EVENT, LEASE, PROFILE,
+)  # fmt: skip
 _known: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 KINDS: Mapping[str, Kind] = MappingProxyType(_known)
 _forget: list[Callable[[], None]] = []
