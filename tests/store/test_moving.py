@@ -18,12 +18,14 @@ from isthmus.resources.kinds import (
     EXPERIMENT,
     HOST,
     IDENTITY_PROVIDER,
+    INSTANCE,
     JOB,
     KINDS,
     LEASE,
     PROFILE,
     SECRET,
     SITE,
+    TEMPLATE,
     TENANT,
     TOKEN,
 )
@@ -81,6 +83,10 @@ async def fill(store: Store) -> None:
     sent = {"metadata": {"name": "study", "namespace": "ada"}, "spec": spec, "status": {"phase": "Running"}}
     study = await store.create(EXPERIMENT, validate(EXPERIMENT, sent))
     await store.create(JOB, job("study-0-0", **owned_by(study)))
+    spec = {"command": ["x"], "port": 80}
+    await store.create(TEMPLATE, validate(TEMPLATE, {"metadata": {"name": "web"}, "spec": spec}))
+    sent = {"metadata": {"name": "page", "namespace": "ada"}, "spec": {"template": "web"}, "status": {"starts": 3}}
+    await store.create(INSTANCE, validate(INSTANCE, sent))
     await store.create(DEVICE_CLASS, validate(DEVICE_CLASS, {"metadata": {"name": "akida"}, "spec": {}}))
     past = {"points": [{"class": "cpus", "count": 1, "seconds": [2.5]}], "runs": 1}
     await store.create(PROFILE, validate(PROFILE, {"metadata": {"name": "w", "namespace": "ada"}, "spec": past}))
@@ -103,6 +109,8 @@ async def check(store: Store, run: str) -> None:
     study = await store.get(Key("Experiment", "ada", "study"))
     assert study.obj["status"]["phase"] == "Running"
     assert [o["uid"] for o in by_name["study-0-0"].obj["metadata"]["ownerReferences"]] == [study.uid]
+    assert (await store.get(Key("Template", "", "web"))).obj["spec"]["port"] == 80
+    assert (await store.get(Key("Instance", "ada", "page"))).obj["status"]["starts"] == 3
     assert (await store.get(Key("Profile", "ada", "w"))).obj["spec"]["runs"] == 1
     assert by_name["going"].obj["metadata"]["deletionTimestamp"]
     tenant = (await store.get(Key("Tenant", "", "ada"))).obj

@@ -42,6 +42,8 @@ COMMANDS = {
     "cancel": CommandPlace("jobs.jobs", "cancel"),
     "hold": CommandPlace("jobs.jobs", "hold"),
     "release": CommandPlace("jobs.jobs", "release"),
+    "ide": CommandPlace("instances.instances", "ide"),
+    "instance": CommandPlace("instances.instances", "app"),
     "exec": CommandPlace("jobs.exec", "exec_"),
     "port-forward": CommandPlace("jobs.port_forward", "port_forward"),
     "compare": CommandPlace("experiments.compare", "compare"),

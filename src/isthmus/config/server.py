@@ -45,6 +45,9 @@ class ServerSettings:
     """PEM file with the key of the certificate."""
     insecure: bool = False
     """Permit plain HTTP on an address that others can reach (behind a proxy that does TLS)."""
+    instances_domain: str | None = None
+    """Domain below which every instance has a host name of its own; its wildcard name must lead here. None: on loopback
+    `instances.localhost`, elsewhere instances have no address."""
     identity: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{suffix()}")
     """What this control plane is called among several. Two containers may well agree on name and number: with the same
     identity both would lead."""

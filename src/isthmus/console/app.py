@@ -23,7 +23,21 @@ from isthmus.api.responses import error_response, status_of
 from isthmus.errors import IsthmusError, Unauthenticated
 
 from .live import Live
-from .pages import assets, experiments, job, jobs, kinds, overview, signing, sites, streams, submit, tenants, uploads
+from .pages import (
+    assets,
+    experiments,
+    instances,
+    job,
+    jobs,
+    kinds,
+    overview,
+    signing,
+    sites,
+    streams,
+    submit,
+    tenants,
+    uploads,
+)
 from .rendering import HEADERS, page, render
 from .session_records import SessionRecords
 from .sessions import Sessions
@@ -31,6 +45,7 @@ from .visits import BASE, Parts, Visit
 
 if TYPE_CHECKING:
     from isthmus.api.context import Context
+    from isthmus.proxy.passes import Passes
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[Visit], Awaitable[Response]]
@@ -50,11 +65,25 @@ _OPEN = f"{BASE}/static/"
 class Console:
     """Pages at /console, the API everywhere else. `close` ends what follows the store."""
 
-    def __init__(self, context: Context, api: ASGIApp, key: str) -> None:
-        self._parts = Parts(context, api, Sessions(key), SessionRecords(context.store), Live(context.store))
+    def __init__(self, context: Context, api: ASGIApp, key: str, passes: Passes | None = None) -> None:
+        records = SessionRecords(context.store)
+        self._parts = Parts(context, api, Sessions(key), records, Live(context.store), passes)
         found = [
             one
-            for part in (assets, signing, overview, jobs, job, experiments, submit, uploads, sites, tenants, streams)
+            for part in (
+                assets,
+                signing,
+                overview,
+                jobs,
+                job,
+                experiments,
+                submit,
+                uploads,
+                sites,
+                tenants,
+                streams,
+                instances,
+            )
             for one in part.PAGES
         ]
         self.router = Router(
@@ -70,6 +99,10 @@ class Console:
     def link(self, token: str) -> str:
         """The path of a link that signs the token's owner in, once and soon."""
         return signing.link(self._parts.sessions, token)
+
+    async def goes_on(self, word: str) -> bool:
+        """Whether the session with this word was not ended."""
+        return await self._parts.records.goes_on(word)
 
     async def close(self) -> None:
         """Stop following the store."""

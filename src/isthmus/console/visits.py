@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from isthmus.api.context import Context
+    from isthmus.proxy.passes import Passes
 
     from .live import Live
 
@@ -44,6 +45,8 @@ class Parts:
     sessions: Sessions
     records: SessionRecords
     live: Live
+    passes: Passes | None = None
+    """Makes tickets for instances; none: there are none here."""
 
 
 @dataclass(frozen=True)

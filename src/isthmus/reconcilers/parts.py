@@ -13,6 +13,7 @@ from isthmus.runtime.declaring import PlanePart
 from . import deviceclasses, recording, refusing, storage_measuring, sweeping, tenants
 from .experiments import reconciler as experiments
 from .hosts import reconciler as hosts
+from .instances import reconciler as instances
 from .jobs import image_resolving as images
 from .jobs import reconciler as jobs
 from .placement import placing, profiling
@@ -35,4 +36,5 @@ PARTS: tuple[Callable[[Shared], PlanePart], ...] = (
     jobs.declare,
     experiments.declare,
     hosts.declare,
+    instances.declare,
 )

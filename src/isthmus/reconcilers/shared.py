@@ -52,11 +52,12 @@ class Shared:
         sealer: Sealer | None = None,
         make_registries: MakeClient | None = None,
         make_host: MakeHostDriver = no_hosts,
+        address: Callable[[str, str], str | None] = lambda namespace, name: None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self.store, self.blobs, self.engines, self.leadership = store, blobs, engines, leadership
         self.make_engine, self.make_exposure, self.spaces = make_engine, make_exposure, spaces
-        self.workers, self.now, self.make_host = workers, now, make_host
+        self.workers, self.now, self.make_host, self.address = workers, now, make_host, address
         self.refuser = Refuser(store, leadership)
         self._others_write = others_write
         self.informers, self.queues = Informers(store, self._check), Queues()

@@ -41,6 +41,11 @@ class Writer:
         obj = {**record.obj, "metadata": {**record.obj["metadata"], **metadata}, "spec": {**record.obj["spec"], **spec}}
         return await self._write(record, obj, Part.SPEC)
 
+    async def whole(self, record: Record, status: Model, **fields: Any) -> Record:
+        """Replace the status, and fields of the spec with it: both or neither, where the store keeps them together."""
+        obj = {**record.obj, "status": status.to_json(), "spec": {**record.obj["spec"], **fields}}
+        return await self._write(record, obj, Part.WHOLE)
+
     async def create(self, obj: dict[str, Any]) -> Record:
         """Keep a new object."""
         self._leadership.check()

@@ -20,11 +20,13 @@ from .events import EVENT
 from .experiments import EXPERIMENT
 from .hosts import HOST
 from .identityproviders import IDENTITY_PROVIDER
+from .instances import INSTANCE
 from .jobs import JOB
 from .leases import LEASE
 from .profiles import PROFILE
 from .secrets import SECRET
 from .sites import SITE
+from .templates import TEMPLATE
 from .tenants import TENANT
 from .tokens import TOKEN
 
@@ -34,12 +36,14 @@ __all__ = [
     "EXPERIMENT",
     "HOST",
     "IDENTITY_PROVIDER",
+    "INSTANCE",
     "JOB",
     "KINDS",
     "LEASE",
     "PROFILE",
     "SECRET",
     "SITE",
+    "TEMPLATE",
     "TENANT",
     "TOKEN",
     "Column",
@@ -57,7 +61,10 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, IDENTITY_PROVIDER, EVENT, LEASE, PROFILE)
+_ALL = (
+    JOB, EXPERIMENT, INSTANCE, TEMPLATE, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, IDENTITY_PROVIDER, EVENT,
+    LEASE, PROFILE,
+)  # fmt: skip
 _known: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 KINDS: Mapping[str, Kind] = MappingProxyType(_known)
 _forget: list[Callable[[], None]] = []

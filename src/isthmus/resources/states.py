@@ -172,6 +172,37 @@ EXPERIMENT_TRANSITIONS: Mapping[ExperimentPhase, frozenset[ExperimentPhase]] = {
 }
 
 
+class InstancePhase(StrEnum):
+    """Where an instance is on its way."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    READY = "Ready"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+
+
+INSTANCE_PHASES: Mapping[InstancePhase, str] = {
+    InstancePhase.PENDING: "accepted; waits for its template, for a site or for room",
+    InstancePhase.STARTING: "its job runs; the program does not listen yet",
+    InstancePhase.READY: "the program listens; whoever may can open its address",
+    InstancePhase.STOPPING: "somebody stopped it, nobody used it for long, or its time is over; its job is being ended",
+    InstancePhase.STOPPED: "nothing of it runs; it can be started again",
+    InstancePhase.FAILED: "its program ended by itself, or could not be started; it can be started again",
+}
+
+_I = InstancePhase
+INSTANCE_TRANSITIONS: Mapping[InstancePhase, frozenset[InstancePhase]] = {
+    _I.PENDING: frozenset({_I.STARTING, _I.READY, _I.STOPPING, _I.STOPPED, _I.FAILED}),
+    _I.STARTING: frozenset({_I.PENDING, _I.READY, _I.STOPPING, _I.STOPPED, _I.FAILED}),
+    _I.READY: frozenset({_I.PENDING, _I.STARTING, _I.STOPPING, _I.STOPPED, _I.FAILED}),
+    _I.STOPPING: frozenset({_I.STOPPED, _I.FAILED}),
+    _I.STOPPED: frozenset({_I.PENDING}),
+    _I.FAILED: frozenset({_I.PENDING, _I.STOPPED}),
+}
+
+
 def check_transition(table: Mapping[Phase, frozenset[Phase]], old: Phase, new: Phase) -> None:
     """Raise if the table has no such step: that is a fault of ours, never of a user's."""
     if old != new and new not in table[old]:

@@ -16,7 +16,7 @@ from isthmus._kit.private_files import write_private
 from isthmus.config import ServerSettings
 from isthmus.console.sessions import new_key
 from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
-from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TENANT, TOKEN, Kind
+from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TEMPLATE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
 from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Quota, StorageUse
@@ -24,6 +24,8 @@ from isthmus.resources.tokens import hash_secret, new_secret, split_secret
 from isthmus.resources.validation import validate
 from isthmus.storage.quotas import Allowance
 from isthmus.store.base import Key, Store
+
+from .programs import templates
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,13 @@ async def first_objects(store: Store, settings: ServerSettings) -> None:
     lease = Lease(metadata=ObjectMeta(name=marked.name, namespace=marked.namespace))
     with contextlib.suppress(AlreadyExists):
         await store.create(LEASE, lease.to_json())
+
+
+async def builtin_templates(store: Store) -> None:
+    """Templates that are always there: made again at every start, as an administrator left them if she did not delete
+    them."""
+    for name, spec in templates().items():
+        await _create(store, TEMPLATE, name, spec)
 
 
 async def files_folder(store: Store, settings: ServerSettings) -> Path:

@@ -43,6 +43,7 @@ class ControlPlane:
         sealer: Sealer | None = None,
         make_registries: MakeClient | None = None,
         make_host: MakeHostDriver = no_hosts,
+        address: Callable[[str, str], str | None] = lambda namespace, name: None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         shared = Shared(
@@ -58,6 +59,7 @@ class ControlPlane:
             sealer=sealer,
             make_registries=make_registries,
             make_host=make_host,
+            address=address,
             now=now,
         )
         self._manager = Manager([declare(shared) for declare in PARTS], shared.informers, shared.queues)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
@@ -48,6 +49,8 @@ from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.audit.forwarding import Forwarder, parse_place
 from isthmus.identity.authenticating import Authenticator
 from isthmus.metrics import count_task_failure
+from isthmus.proxy.app import InstanceHosts, InstanceProxy
+from isthmus.proxy.passes import Passes
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.runtime.leading import LeaderElection, LeaderSettings, Leadership, Sole
 from isthmus.runtime.managing import LONGEST_PAUSE
@@ -63,6 +66,7 @@ from .bootstrap import (
     DEFAULT_TENANT,
     admin_token,
     audit_folder,
+    builtin_templates,
     console_key,
     files_folder,
     first_objects,
@@ -81,10 +85,12 @@ from .port_holding import HeldPort, held
 from .watchdog import Watchdog
 
 MANY_FILES = 65_536
+LOCAL_INSTANCES = "instances.localhost"
+"""Below it browsers find this machine, whatever name stands before it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class RunningServer:
     """A running control plane, as others find it."""
 
     url: str
@@ -94,7 +100,7 @@ class Instance:
     """Signs a browser in, once and soon; known to the process that serves."""
 
 
-def run(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
+def run(settings: ServerSettings, ready: Callable[[RunningServer], None]) -> None:
     """Serve until a signal says stop. Calls `ready` once requests are answered."""
     tune_collector()
     allow_many_files()
@@ -115,7 +121,7 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> None:
+async def serve(settings: ServerSettings, ready: Callable[[RunningServer], None]) -> None:
     """Serve until cancelled or asked to stop by a signal."""
     with _taken(settings.data):
         os.umask(0o077)  # what we make from here on is ours alone; what jobs need is opened to them
@@ -151,6 +157,7 @@ async def _prepare(settings: ServerSettings, store: Store) -> Path:
     """What the first start makes; the folder of files."""
     await check_complete(store)
     await first_objects(store, settings)
+    await builtin_templates(store)
     return await files_folder(store, settings)
 
 
@@ -160,7 +167,7 @@ async def _serve(
     shared: Path,
     audit: AuditLog,
     port: HeldPort,
-    ready: Callable[[Instance], None],
+    ready: Callable[[RunningServer], None],
 ) -> None:
     token = await admin_token(store, settings)
     identity = _identity(settings)
@@ -196,10 +203,14 @@ async def _serve(
         audit=audit,
     )
     app = create_app(context, [_authority_route(identity)])
-    console = Console(context, app, console_key(shared))
-    instance = Instance(url, os.getpid(), settings.data, url + console.link(token))
+    key = console_key(shared)
+    passes = Passes(key)
+    console = Console(context, app, key, passes)
+    hosts = _instance_hosts(settings, url)
+    front = InstanceProxy(context, hosts, passes, console.goes_on, console)
+    instance = RunningServer(url, os.getpid(), settings.data, url + console.link(token))
     config = uvicorn.Config(
-        console,
+        front,
         loop="none",
         http="httptools",
         ws="websockets-sansio",
@@ -238,6 +249,7 @@ async def _serve(
             others_write=settings.in_cluster,
             sealer=sealer,
             make_registries=registry_client,
+            address=hosts.url if hosts else lambda namespace, name: None,
             make_host=host_driver,
         )
         try:
@@ -270,6 +282,18 @@ async def _serve(
         settings.instance.unlink(missing_ok=True)
 
 
+def _instance_hosts(settings: ServerSettings, url: str) -> InstanceHosts | None:
+    """Where instances are found: below the domain that was named, or on this machine alone; None: nowhere."""
+    domain = settings.instances_domain
+    if domain is None and _is_loopback(settings.host):
+        domain = LOCAL_INSTANCES
+    if domain is None:
+        return None
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    return InstanceHosts(domain.lower().strip("."), parts.scheme, port, url)
+
+
 async def _listen(server: uvicorn.Server, listener: socket.socket, announce: Callable[[], None]) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers a flag, not an event
@@ -279,7 +303,7 @@ async def _listen(server: uvicorn.Server, listener: socket.socket, announce: Cal
     await serving
 
 
-def _announce(settings: ServerSettings, instance: Instance, ready: Callable[[Instance], None]) -> None:
+def _announce(settings: ServerSettings, instance: RunningServer, ready: Callable[[RunningServer], None]) -> None:
     reach("server:ready")
     write_private(settings.instance, json.dumps({"url": instance.url, "pid": instance.pid}) + "\n")
     ready(instance)
@@ -311,7 +335,7 @@ async def _store(settings: ServerSettings) -> AsyncIterator[Store]:
         await store.close()
 
 
-def running_instance(data: Path) -> Instance | None:
+def running_instance(data: Path) -> RunningServer | None:
     """The instance that has this folder now; None if nobody has."""
     try:
         with (data / "lock").open() as lock:
@@ -325,9 +349,9 @@ def running_instance(data: Path) -> Instance | None:
         raise Misconfigured(f"{data} belongs to another account; choose another folder with --data") from None
     try:
         found = json.loads((data / "instance.json").read_text())
-        return Instance(found["url"], found["pid"], data)
+        return RunningServer(found["url"], found["pid"], data)
     except (OSError, ValueError, KeyError):
-        return Instance("", int((data / "lock").read_text().strip() or 0), data)
+        return RunningServer("", int((data / "lock").read_text().strip() or 0), data)
 
 
 class _taken:  # noqa: N801 - used as a verb: with _taken(folder)

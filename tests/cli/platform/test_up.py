@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.cli.platform import checks, up
 from isthmus.client.kubeconfigs import Access, write_access
-from isthmus.server.main import Instance
+from isthmus.server.main import RunningServer
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_the_greeting_signs_in_where_it_must(
     data = tmp_path / "data"
     (data / "tls").mkdir(parents=True)
     (data / "tls" / "ca.pem").write_text("PEM")
-    secure = Instance("https://machine:7070", 1, data)
+    secure = RunningServer("https://machine:7070", 1, data)
     up.greet(secure, stop="Ctrl-C")
     reported = capsys.readouterr().out
     assert "1. sign in  isthmus login --url https://machine:7070" in reported
     assert f"--ca-file {data}/tls/ca.pem" in reported
     assert "2. try " in reported
-    up.greet(Instance("http://127.0.0.1:7070", 1, data), stop="Ctrl-C")
+    up.greet(RunningServer("http://127.0.0.1:7070", 1, data), stop="Ctrl-C")
     assert "--ca-file" not in capsys.readouterr().out
     write_access(tmp_path / "usual" / "kubeconfig", Access("https://machine:7070", "ist_a_b", "default"), "isthmus")
     up.greet(secure, stop="Ctrl-C")
@@ -57,7 +57,7 @@ def test_the_greeting_signs_in_where_it_must(
 def test_the_greeting_warns_where_jobs_are_not_isolated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    instance = Instance("http://127.0.0.1:7070", 1, tmp_path)
+    instance = RunningServer("http://127.0.0.1:7070", 1, tmp_path)
     monkeypatch.setattr(
         checks, "sandbox_check", lambda: checks.Finding("sandbox", "warn", "no bubblewrap", "install it")
     )

@@ -17,7 +17,7 @@ from isthmus.errors import Invalid, IsthmusError, Misconfigured
 
 if TYPE_CHECKING:
     from isthmus.config import ServerSettings
-    from isthmus.server.main import Instance
+    from isthmus.server.main import RunningServer
 
 Data = Annotated[
     Path | None,
@@ -58,6 +58,15 @@ AuditForward = Annotated[
         help="Send audit entries to syslog, syslog://HOST:PORT, syslog+tcp://HOST:PORT or a file as well.",
     ),
 ]
+InstancesDomain = Annotated[
+    str | None,
+    typer.Option(
+        "--instances-domain",
+        metavar="DOMAIN",
+        help="Each instance is a host below it; its wildcard name must lead here.",
+        show_default="on loopback instances.localhost",
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Permit plain HTTP on an address others can reach.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once it is ready; it goes on in the background.")]
 LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
@@ -73,6 +82,7 @@ def up(
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     insecure: Insecure = False,
+    instances_domain: InstancesDomain = None,
     audit_forward: AuditForward = None,
     detach: Detach = False,
     log_level: Annotated[
@@ -99,7 +109,9 @@ def up(
                                        several on one database, of which one leads
     """
     level = log_level or ("INFO" if detach else "WARNING")
-    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, audit_forward, level)
+    settings = _settings(
+        data, listen, store, files, tls_cert, tls_key, insecure, instances_domain, audit_forward, level
+    )
     from isthmus.server.main import running_instance
 
     if (there := running_instance(settings.data)) and there.url:
@@ -126,6 +138,7 @@ def serve(
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     insecure: Insecure = False,
+    instances_domain: InstancesDomain = None,
     audit_forward: AuditForward = None,
     log_level: LogLevel = "INFO",
 ) -> None:
@@ -137,7 +150,9 @@ def serve(
 
       isthmus serve --data /var/lib/isthmus --listen 127.0.0.1:7070
     """
-    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, audit_forward, log_level)
+    settings = _settings(
+        data, listen, store, files, tls_cert, tls_key, insecure, instances_domain, audit_forward, log_level
+    )
     _serve(settings, lambda instance: typer.echo(f"listening on {instance.url}", err=True))
 
 
@@ -183,6 +198,7 @@ def _settings(
     tls_cert: Path | None,
     tls_key: Path | None,
     insecure: bool,
+    instances_domain: str | None,
     audit_forward: str | None,
     log_level: str,
 ) -> ServerSettings:
@@ -209,6 +225,7 @@ def _settings(
         tls_certificate=tls_cert,
         tls_key=tls_key,
         insecure=insecure,
+        instances_domain=instances_domain,
         audit_forward=audit_forward or "",
         log_level=log_level,
     )
@@ -230,7 +247,7 @@ def elsewhere(url: str, host: str, port: int) -> bool:
     return other_host or (port != 0 and parts.port != port)
 
 
-def _detached(settings: ServerSettings, store: str | None) -> Instance:
+def _detached(settings: ServerSettings, store: str | None) -> RunningServer:
     """Start `serve` on its own and wait until it is ready."""
     from isthmus.server.main import running_instance
 
@@ -246,6 +263,7 @@ def _detached(settings: ServerSettings, store: str | None) -> Instance:
     for option, value in given:
         words += [option, str(value)] if value else []
     words += ["--insecure"] if settings.insecure else []
+    words += ["--instances-domain", settings.instances_domain] if settings.instances_domain else []
     # The address of the store may hold a password: it goes by the environment, which only its owner can read.
     environment = {**os.environ, "ISTHMUS_STORE": store} if store else dict(os.environ)
     settings.data.mkdir(parents=True, exist_ok=True)
@@ -274,7 +292,7 @@ def _data_option(settings: ServerSettings) -> str:
     return "" if settings.data == default_data_folder(dict(os.environ)) else f" --data {settings.data}"
 
 
-def greet(instance: Instance, *, stop: str) -> None:
+def greet(instance: RunningServer, *, stop: str) -> None:
     """Say where it runs, and how to use and stop it."""
     warn_without_sandbox()
     data = instance.data
@@ -310,7 +328,7 @@ def warn_without_sandbox() -> None:
         say(f"jobs on this machine share its network: {check.message}. {check.remedy}", "33")
 
 
-def _console(instance: Instance) -> str:
+def _console(instance: RunningServer) -> str:
     """A link that signs in, where this user may have one; else the address."""
     from isthmus.client.kubeconfigs import read_access
     from isthmus.client.sync import Client

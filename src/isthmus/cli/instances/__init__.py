@@ -1,0 +1,1 @@
+"""Commands over instances: interactive programs in the browser."""
