@@ -124,7 +124,7 @@ async def check(engine: LocalEngine, life: Life, point: str, about_to_forget: st
         if run.id not in about_to_forget:
             end = await ended(engine, run, cancelled=wanted is EndReason.CANCELLED)
             lost = supervisor and end.reason is EndReason.SUPERVISOR_LOST
-            assert lost or end.reason is wanted, (point, end)
+            assert lost or end.reason is wanted, (point, end.reason, end.message, end.exit_code, end.signal)
             assert lost or wanted is EndReason.CANCELLED or life.executed(run) == 1, point
         assert life.executed(run) <= 1, point
 
