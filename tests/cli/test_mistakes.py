@@ -16,8 +16,9 @@ from isthmus.cli.jobs.run_words import current_spellings, ours_first
 from isthmus.cli.jobs.running import check_there, what_to_run
 from isthmus.client.config import find_access
 from isthmus.client.experiments import experiment_manifest
-from isthmus.client.jobs import job_manifest
+from isthmus.client.jobs import JobOptions, job_manifest
 from isthmus.client.kubeconfigs import Access, write_access
+from isthmus.client.sync import Client
 from isthmus.errors import Invalid, NotFound
 from isthmus.identity.callers import Caller
 from isthmus.resources.kinds import JOB
@@ -98,8 +99,48 @@ def test_names_that_do_not_exist_are_reported_before_the_job_is_sent(isthmus: An
 
 
 @pytest.mark.real
+def test_the_python_client_refuses_names_that_do_not_exist(server: Any) -> None:
+    with Client(server.url, server.token) as client:
+        for options, reported in (
+            (JobOptions(sites=["locl"]), "no site locl; did you mean local"),
+            (JobOptions(devices={"akdia": 1}), "no device class akdia"),
+            (JobOptions(after=["nosuchjob"]), "no job nosuchjob"),
+        ):
+            with pytest.raises(NotFound, match=f"{reported}.*force=True"):
+                client.run(["true"], files=None, **options)
+        with pytest.raises(NotFound, match="no device class akdia"):
+            client.compare(["true"], files=None, devices=["cpu", "akdia"])
+        client.run(["true"], files=None, sites=["locl"], force=True).delete()
+
+
+@pytest.mark.real
+def test_what_no_site_could_use_is_refused_when_it_is_submitted(isthmus: Any) -> None:
+    for words, field, reported in (
+        (("run", "--image", "UPPER CASE!!"), "spec.image", "it must hold no spaces"),
+        (("run", "--image", "Upper"), "spec.image", "lower-case letters"),
+        (("run", "--where", "price < cheap"), "spec.placement.expression", "no number"),
+        (("plan", "--where", "price < cheap"), "spec.placement.expression", "no number"),
+        (("compare", "--images", "python:3.12,a b"), "spec.matrix.images[1]", "no spaces"),
+        (("compare", "--where", "price < cheap"), "spec.template.placement.expression", "no number"),
+    ):
+        done = isthmus(*words, "--no-files", "--", "true")
+        assert done.returncode == 2, done.stderr
+        assert field in done.stderr
+        assert reported in done.stderr
+
+
+@pytest.mark.real
+def test_a_plan_takes_what_run_takes(isthmus: Any) -> None:
+    for words in (("--", "true"), ("--site", "any", "--", "true"), ("--site", "any", "true")):
+        done = isthmus("plan", "--no-files", *words)
+        assert (done.returncode, "local has room now" in done.stdout) == (0, True), done.stderr
+    done = isthmus("plan", "nosuchjob")
+    assert (done.returncode, "isthmus plan -- nosuchjob" in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.real
 def test_a_detached_job_that_no_site_can_run_says_so_at_once(isthmus: Any) -> None:
-    for words in (("--cpus", "90000"), ("--nodes", "2")):
+    for words in (("--cpus", "90000"), ("--nodes", "2"), ("--site", "locl", "--force")):
         done = isthmus("run", "-d", "--no-files", *words, "--", "true")
         assert done.returncode == 0, done.stderr
         assert "no site can run this job: " in done.stderr

@@ -323,7 +323,7 @@ def test_a_folder_is_sent_once(fake: Any, both: Both, tmp_path: Path) -> None:
 
 def test_run_refers_to_the_folder_it_sent(fake: Any, both: Both, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print()")
-    job = both.call("run", ["python", "train.py"], files=tmp_path, devices=["akida:2"], env={"A": "1"})
+    job = both.call("run", ["python", "train.py"], files=tmp_path, devices=["akida:2"], env={"A": "1"}, force=True)
     spec = fake.jobs[job.name]["spec"]
     assert job.name.startswith("train-")
     assert spec["files"] == {"tree": "sha256:" + "0" * 64, "count": 1, "bytes": 1}

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from isthmus.resources.kinds import EVENT, EXPERIMENT, SITE, TOKEN
+from isthmus.resources.kinds import EVENT, EXPERIMENT, JOB, SITE, TENANT, TOKEN
 from isthmus.resources.trees import Tree, TreeFile
 from isthmus.resources.validation import validate
-from isthmus.store.base import Key
+from isthmus.store.base import Key, Part
 from isthmus.testing.apis import RunningApi, running_api
 
 from .conftest import Person, code_in
@@ -425,3 +425,32 @@ async def test_experiments_come_in_pages_and_are_found_by_name(api: RunningApi, 
     await other.sign_in("stranger")
     assert "exp-" not in await other.see("/experiments")
     await other.http.aclose()
+
+
+async def test_what_a_person_cannot_see_from_the_phase_is_said_beside_it(api: RunningApi, person: Person) -> None:
+    store = api.context.store
+    spec = {"template": {"command": ["true"]}, "matrix": {"devices": ["cpu"]}}
+    obj = {"kind": "Experiment", "metadata": {"name": "half", "namespace": "physics"}, "spec": spec}
+    made = (await store.create(EXPERIMENT, validate(EXPERIMENT, obj))).obj
+    status = {"phase": "Succeeded", "message": "1 of 2 runs failed", "runs": {"total": 2, "succeeded": 1, "failed": 1}}
+    await store.update(EXPERIMENT, {**made, "status": status}, Part.STATUS)
+    job = {"kind": "Job", "metadata": {"name": "stuck", "namespace": "physics"}, "spec": {"command": ["true"]}}
+    made = (await store.create(JOB, validate(JOB, job))).obj
+    status = {"phase": "Placed", "site": "edge", "message": "waits for site edge: its registry does not answer"}
+    await store.update(JOB, {**made, "status": status}, Part.STATUS)
+    assert "1 of 2 runs failed" in await person.see("/experiments")
+    for path in ("/", "/jobs"):
+        assert "its registry does not answer" in await person.see(path)
+    assert "1 of 2 runs failed" in await person.see("/jobs")
+
+
+async def test_a_tenant_shows_what_its_work_takes_on_disk(api: RunningApi) -> None:
+    made = (await api.context.store.get(Key("Tenant", "", "physics"))).obj
+    status = {**(made.get("status") or {}), "storage": {"filesBytes": 3 * 2**20, "logsBytes": 2**20}}
+    await api.context.store.update(TENANT, {**made, "status": status}, Part.STATUS)
+    admin = Person(api)
+    await admin.sign_in("admin")
+    assert "4 MiB (files and outputs 3 MiB, logs 1 MiB" in await admin.see("/tenants/physics")
+    assert "isthmus apply -f experiment.yaml" in await admin.see("/submit?kind=Experiment")
+    assert "No device classes yet" in await admin.see("/deviceclasses")
+    await admin.http.aclose()

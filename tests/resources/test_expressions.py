@@ -14,6 +14,7 @@ from isthmus.resources.expressions import (
     explain,
     matches,
     parse_expression,
+    unordered,
 )
 
 LABELS = {"location": "IT", "price": "1.5", "vendor": "intel", "gpu": ""}
@@ -82,3 +83,18 @@ trees = st.recursive(
 def test_a_tree_means_the_same_after_being_written_and_read(tree: Expression, labels: dict[str, str]) -> None:
     again = parse_expression(str(tree))
     assert matches(again, labels) is matches(tree, labels)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("price < cheap", "price < cheap"),
+        ("location == IT and not (price >= 'two')", "price >= two"),
+        ("a or b > c", "b > c"),
+        ("price < 2 and location == IT", None),
+        ("memory >= 1e3 or kind in (a, b)", None),
+    ],
+)
+def test_what_can_never_hold_is_found(text: str, wrong: str | None) -> None:
+    found = unordered(parse_expression(text))
+    assert (str(found) if found else None) == wrong

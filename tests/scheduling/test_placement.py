@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus._kit.reasons import read_reasons
 from isthmus.resources.jobs import JobSpec
 from isthmus.resources.tenants import Quota, TenantSpec
 from isthmus.scheduling.demands import Demand, Room, demand_of
@@ -71,6 +72,13 @@ def test_when_no_site_fits_each_site_says_which_condition_failed() -> None:
     assert "off: it is disabled" in verdict.message
 
 
+def test_a_site_that_does_not_exist_is_the_reason_and_no_other_site_is() -> None:
+    lost = replace(demand(), sites=("locl",))
+    assert plan(ledger(Waiting("1", lost)), [site("local"), site("edge")], {}).verdicts[lost].message == (
+        "no site can run this job: there is no site locl"
+    )
+
+
 def test_without_sites_it_says_so() -> None:
     assert plan(ledger(Waiting("1", demand())), [], {}).verdicts[demand()].reason == "NoSites"
 
@@ -133,6 +141,10 @@ def test_it_is_told_why_a_job_went_there_and_nowhere_else() -> None:
     [gone] = plan(ledger(Waiting("1", demand(1))), [busy, cloud, far], {}).assignments
     taken = "500m of 4 CPUs free (3500m taken by work that is not ours)"
     assert (gone.site, gone.why) == ("cloud", f"2 of 2 CPUs free; hpc: {taken}; far: it is disabled")
+    away = replace(far, closed="it is not ready (Unreachable); its administrators see why")
+    [gone] = plan(ledger(Waiting("1", demand(1))), [cloud, away], {}).assignments
+    told = read_reasons(gone.why or "")
+    assert (told.headline, [name for name, _ in told.sites]) == ("2 of 2 CPUs free", ["far"])
     full = ledger(Occupying("0", demand(2), "cloud"), Waiting("1", demand(1)))
     [gone] = plan(full, [busy, cloud], {}).assignments
     assert gone.site == "hpc"

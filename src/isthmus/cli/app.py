@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from isthmus.errors import Invalid
 
 from .failures import EXIT_CODES_HELP
-from .options import Format, Globals, Namespace, Output, Token, Url, remember
+from .options import Format, Globals, Namespace, Output, Token, Url, note_dashes, remember
 
 if TYPE_CHECKING:
     from isthmus.client.places import Place
@@ -42,6 +42,8 @@ COMMANDS = {
     "cancel": CommandPlace("jobs.jobs", "cancel"),
     "hold": CommandPlace("jobs.jobs", "hold"),
     "release": CommandPlace("jobs.jobs", "release"),
+    "exec": CommandPlace("jobs.exec", "exec_"),
+    "port-forward": CommandPlace("jobs.port_forward", "port_forward"),
     "compare": CommandPlace("experiments.compare", "compare"),
     "experiments": CommandPlace("experiments.experiments", "experiments"),
     "experiment": CommandPlace("experiments.experiments", "experiment"),
@@ -55,6 +57,7 @@ COMMANDS = {
     "sites": CommandPlace("inventory", "sites"),
     "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
+    "host": CommandPlace("hosts", "host"),
     "images": CommandPlace("images.kept_images", "app"),
     "registry": CommandPlace("images.registry_accounts", "app"),
     "agents": CommandPlace("platform.agents", "app"),
@@ -62,6 +65,7 @@ COMMANDS = {
     "tenants": CommandPlace("identity.tenants", "app"),
     "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
+    "audit": CommandPlace("identity.audit", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),
     "install": CommandPlace("platform.installing", "install"),
@@ -76,6 +80,7 @@ COMMANDS = {
 _SETTINGS: dict[str, dict[str, Any]] = {
     "run": {"allow_interspersed_args": False},
     "compare": {"allow_interspersed_args": False},
+    "exec": {"allow_interspersed_args": False},
 }
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -113,6 +118,11 @@ class LazyGroup(TyperGroup):
             if hasattr(error, "format_message") and isinstance(said := getattr(error, "message", None), str):
                 error.message = plain_words(said)  # type: ignore[attr-defined]
             raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, and remember what Click forgets: whether a `--` came before its words."""
+        note_dashes(ctx, args)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of them."""

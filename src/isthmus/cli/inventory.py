@@ -80,11 +80,11 @@ def _facts(found: Object) -> Iterator[tuple[str, str]]:
     yield "Driver", str((found.get("spec") or {}).get("driver") or "")
     yield "Version", str(status.get("version") or "")
     yield "Nodes", str(len(status.get("nodes") or ()))
-    yield "Cpus", f"{capacity.get('cpus') or 0:g}"
+    yield "CPUs", f"{capacity.get('cpus') or 0:g}"
     yield "Memory", size(capacity.get("memoryBytes") or 0)
     yield "Devices", ", ".join(devices)
     for feature, value in (status.get("features") or {}).items():
-        yield feature.replace("-", " ").capitalize(), str(value)
+        yield feature.replace("-", " ").capitalize().replace("Cpu", "CPU"), str(value)
 
 
 def devices(

@@ -6,18 +6,16 @@ names that the server shows to whoever asks are looked at, and only in the tenan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 from isthmus.client.flows import Flow
+from isthmus.client.missing_names import MANY, missing
 from isthmus.client.places import Place, place_of
 from isthmus.client.requests import list_page
 from isthmus.client.sync import Client
 from isthmus.errors import IsthmusError, NotFound
 
 T = TypeVar("T")
-_MANY = 500
-"""Names looked at: one page, which costs as much as one look at `isthmus jobs`."""
 
 
 class PatientClient(Client):
@@ -45,7 +43,7 @@ class NamingClient(PatientClient):
     def _names(self, place: Place, home: str | None) -> list[str]:
         """What there is, as far as it can be found out quickly."""
         try:
-            page = self.ask(list_page(place, home, limit=_MANY)._replace(patience=2.0))
+            page = self.ask(list_page(place, home, limit=MANY)._replace(patience=2.0))
         except IsthmusError:
             return []
         return [str(item["metadata"]["name"]) for item in page.get("items") or ()]
@@ -57,18 +55,3 @@ def _known(kind: str) -> Place | None:
         return place_of(kind)
     except NotFound:
         return None
-
-
-def missing(place: Place, home: str | None, name: str, names: Sequence[str]) -> str:
-    """The sentence; it proposes a name only if there is no doubt which."""
-    listing = f"isthmus {place.listing}" + (f" -n {home}" if home else "")
-    meant = f"did you mean {near}? " if (near := nearest(name, names)) else ""
-    return f"there is no {place.words} {name}{f' in tenant {home}' if home else ''}; {meant}`{listing}` lists them"
-
-
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """The only name that begins like this one, or is nearly the same."""
-    from difflib import get_close_matches
-
-    near = {other for other in names if other.startswith(name)} | set(get_close_matches(name, names, 2, 0.75))
-    return near.pop() if len(near) == 1 else None

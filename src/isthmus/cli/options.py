@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -92,6 +92,19 @@ def client_for(url: str | None = None, token: str | None = None, namespace: str 
 def said_before() -> Globals:
     """What was said before the command."""
     return _said
+
+
+_DASHES = f"{__name__}.dashes"
+
+
+def note_dashes(ctx: Any, words: list[str]) -> None:
+    """Remember whether `--` says that what follows is a command."""
+    ctx.meta[_DASHES] = "--" in words
+
+
+def follows_dashes(ctx: Any) -> bool:
+    """Whether `--` was said before the words."""
+    return bool(ctx.meta.get(_DASHES))
 
 
 def format_of(output: Format | None) -> Format:

@@ -23,8 +23,10 @@ from .flows import Flow, Work
 from .image_files import PackedFiles, image_files
 from .jobs import STDIN_PATH, JobOptions, job_manifest, question, with_stdin
 from .kubeconfigs import Access
+from .missing_names import check_names
 from .places import EXPERIMENTS, JOBS, Place, place_of
 from .requests import Object, Request
+from .requirements import read_requirements
 from .resuming import Feed, LogCursor, WatchCursor, WatchEvent
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ T_co = TypeVar("T_co", covariant=True)
 Handle = TypeVar("Handle")
 Objects = list[Object]
 HERE = "."
+_FORCE = "force=True submits it all the same"
 
 
 class Operation(Protocol[P, T_co]):
@@ -159,6 +162,7 @@ class Operations(ABC, Generic[Handle]):
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
+        force: bool = False,
         **options: Unpack[JobOptions],
     ) -> Flow[Handle]:
         """Start a command or a script, with a folder sent along, and answer at once with a handle.
@@ -166,9 +170,14 @@ class Operations(ABC, Generic[Handle]):
         `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
         name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
         or the path of a file. `notice` is called with what was left out unasked. The options are those of `JobOptions`.
-        An image may be a file here (`oci-archive:FILE`), which is sent along too.
+        An image may be a file here (`oci-archive:FILE`), which is sent along too; `requirements` a file that is read. A
+        site, device class or job that is named and does not exist is refused, because the job would wait for it;
+        `force` submits it all the same.
         """
-        job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        options["requirements"] = read_requirements(options.get("requirements"))
+        wanted = job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        if not force:
+            yield from check_names((yield from self._tenant(namespace)), wanted, _FORCE)
         image = image_files(options.get("image"))
         if image is not None:
             options["image"] = image.name
@@ -393,10 +402,16 @@ class Operations(ABC, Generic[Handle]):
         progress: Progress | None = None,
         notice: Notice | None = None,
         namespace: str | None = None,
+        force: bool = False,
         **options: Unpack[CompareOptions],
     ) -> Flow[Object]:
-        """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`."""
-        experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        """Start an Experiment: a command over devices and parameters, compared. The options are `CompareOptions`.
+
+        A site or device class that is named and does not exist is refused; `force` submits it all the same.
+        """
+        wanted = experiment_manifest(command, script, None, options)  # wrong words are reported before anything is sent
+        if not force:
+            yield from check_names((yield from self._tenant(namespace)), wanted, _FORCE)
         sent = yield from self._send(files, progress, notice, namespace)
         tenant = yield from self._tenant(namespace)
         return (yield from flows.submit(tenant, experiment_manifest(command, script, sent, options), EXPERIMENTS))

@@ -77,12 +77,13 @@ def render(visit: Visit, template: str, http: int = 200, **values: Any) -> Respo
 
 def page(template: str, http: int = 200, **values: Any) -> Response:
     """A page for anybody."""
-    text = _environment().get_template(template).render(now=utcnow(), **values)
+    text = template_environment().get_template(template).render(now=utcnow(), **values)
     return Response(text, http, HEADERS, "text/html")
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def template_environment() -> jinja2.Environment:
+    """Where templates are found, and the names that they may use."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

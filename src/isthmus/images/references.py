@@ -75,7 +75,9 @@ Reference = RegistryReference | FileReference
 
 def parse_reference(text: str) -> Reference:
     """What is named; raises Invalid, with the reason."""
-    if not text or len(text) > LONGEST or not text.isprintable() or " " in text:
+    if " " in text:
+        raise _wrong(text, "it must hold no spaces")
+    if not text or len(text) > LONGEST or not text.isprintable():
         raise _wrong(text, f"it must have 1 to {LONGEST} visible characters")
     scheme, colon, rest = text.partition(":")
     if colon and scheme in _SCHEMES:

@@ -221,6 +221,19 @@ def _equal(actual: str, wanted: str) -> bool:
     return left is not None and left == right
 
 
+def unordered(expression: Expression) -> Compare | None:
+    """A part that can never hold, whatever the labels are: one that asks for less or more than what is no number."""
+    match expression:
+        case Every(parts) | Either(parts):
+            return next((found for part in parts if (found := unordered(part))), None)
+        case Not(part):
+            return unordered(part)
+        case Compare(_, op, (value, *_)) if op in _ORDER and _number(value) is None:
+            return expression
+        case _:
+            return None
+
+
 def explain(expression: Expression, labels: Mapping[str, str]) -> str:
     """Why the labels do not satisfy the expression: the first part that fails, with what the label is."""
     match expression:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
-from isthmus._kit.reasons import Closeness, Hindrance, no_site
+from isthmus._kit.reasons import NO_SITE, Closeness, Hindrance, no_site
 from isthmus.images.references import is_allowed
 from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import STORAGE_USED, Quota, TenantSpec
@@ -41,6 +41,8 @@ class SiteView:
     images: bool = False
     image_files: bool = False
     """Whether it runs images that are sent along as files."""
+    environments: bool = False
+    """Whether it makes environments of Python packages."""
     registries: tuple[str, ...] = ()
     """The only registries, or parts of them, that images may come from; empty: all."""
     largest: tuple[tuple[str, int], ...] = ()
@@ -178,6 +180,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
         return "it does not run container images"
     if demand.image_file and not site.image_files:
         return "it runs images of registries only, and the job's image is a file"
+    if demand.environment and not site.environments:
+        return "it makes no environments of Python packages"
     if demand.image_from and not is_allowed(demand.image_from, site.registries):
         return f"it takes no images of {demand.image_from}, only of {', '.join(site.registries[:5])}"
     if not demand.image and not site.default_image:
@@ -230,12 +234,19 @@ def why_there(
         return None
     others = [site for site in asked if site is not chosen][:MOST_TOLD]
     priced = len({site.tariff.rate(demand.room) for site in asked}) > 1
-    reported = [f"{site.name}: {hindered[site.name] or _state(demand, site, free, priced=priced)}" for site in others]
+    reported = [
+        f"{site.name}: {_listed(hindered[site.name]) or _state(demand, site, free, priced=priced)}" for site in others
+    ]
     here = _state(demand, chosen, free, priced=priced)
     if free[chosen.name].lacks(demand.room):
         queue = "cheapest queue" if priced else "queue that is least full"
         here = f"no site has room now; it waits in the {queue}, {here}"
     return "; ".join([here, *reported])
+
+
+def _listed(why: str | None) -> str:
+    """As one piece of a list whose pieces are set apart by `; `."""
+    return (why or "").replace("; ", ", ")
 
 
 def _state(demand: Demand, site: SiteView, free: Mapping[str, Room], *, priced: bool) -> str:
@@ -333,6 +344,8 @@ def why_waiting(
     if not sites:
         return Verdict("NoSites", "there is no site yet; an administrator adds one with isthmus apply")
     if not suitable:
+        if demand.sites and not any(site.name in demand.sites for site in sites):
+            return Verdict("NoSiteFits", f"{NO_SITE}: there is no site {' or '.join(demand.sites)}")
         found = [hindered for site in sites if (hindered := hindrance(demand, site, tenant))]
         return Verdict("NoSiteFits", str(no_site(found)))
     if over and STORAGE_USED in over:

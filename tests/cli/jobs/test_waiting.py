@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.cli.jobs.running import unusual_end
 from isthmus.cli.jobs.waiting import where, why_waiting
-from isthmus.cli.naming import nearest
+from isthmus.client.missing_names import nearest
 
 
 def job(phase: str, **status: Any) -> dict[str, Any]:

@@ -273,7 +273,7 @@ def test_what_ended_has_a_reason_and_what_goes_on_has_none() -> None:
 
 def test_why_a_job_waits_is_told() -> None:
     assert states.why_waiting("Resources") == "waits for room"
-    assert states.why_waiting("(Priority)") == "waits behind jobs that matter more"
+    assert states.why_waiting("(Priority)") == "waits behind higher-priority jobs"
     assert states.why_waiting("SomeNewReason") == "waits (SomeNewReason)"
     assert states.why_waiting("None") == ""
 

@@ -510,7 +510,10 @@ def test_devices_become_generic_resources() -> None:
     ],
 )
 def test_no_is_told_from_no_answer(said: str, kind: type[Exception]) -> None:
-    assert isinstance(failure("sbatch", said), kind)
+    found = failure("sbatch", said)
+    assert isinstance(found, kind)
+    if kind is EngineRefused:
+        assert found.message == f"Slurm rejected the job: {said}"
 
 
 def test_ssh_settings_always_name_the_keys_of_the_host() -> None:

@@ -17,6 +17,8 @@ from isthmus.resources.kinds import SECRET, TOKEN, Kind
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.validation import check_name, validate
 
+from .job_texts import check_texts
+
 Object = dict[str, Any]
 
 PLATFORM_FINALIZERS = "isthmus.dev/"
@@ -37,6 +39,7 @@ def prepare_new(kind: Kind, sent: Mapping[str, Any], namespace: str, name: str =
     check_name(kind, checked["metadata"].get("name", ""))
     for check in kind.admit:
         check(checked)
+    check_texts(kind, checked)
     return checked
 
 

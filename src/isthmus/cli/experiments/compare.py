@@ -138,7 +138,7 @@ def compare(
     with Client(url or said.url, token or said.token, namespace or said.namespace) as client:
         if not force:
             check_named(client, [("sites", site) for site in options["sites"]] + _classes_in(options["devices"]))
-        made = client.compare(command, script=script, files=folder, notice=say, **options)
+        made = client.compare(command, script=script, files=folder, notice=say, force=True, **options)
         if detach:
             sys.stdout.write(made["metadata"]["name"] + "\n")
             return

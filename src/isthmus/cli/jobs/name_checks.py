@@ -1,32 +1,16 @@
-"""Names in a job that do not exist are reported before it is submitted: otherwise it would wait for them for ever.
-
-Only names that are said are looked up, so an ordinary job costs no request more.
-"""
+"""Names in several jobs that do not exist, reported before any of them is submitted. Jobs may name each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from isthmus.cli.naming import NamingClient
+from isthmus.client.missing_names import names_in
 from isthmus.client.sync import Client
 from isthmus.errors import Forbidden, NotFound
 
 Object = Mapping[str, Any]
-
-
-def names_in(job: Object) -> Iterator[tuple[str, str]]:
-    """Kinds and names that a job refers to. Pure."""
-    spec = job.get("spec") or {}
-    resources = spec.get("resources") or {}
-    for site in (spec.get("placement") or {}).get("sites") or ():
-        yield "sites", str(site)
-    for device in (*(resources.get("devices") or ()), *(resources.get("anyOf") or ())):
-        if isinstance(device, Mapping) and device.get("class"):
-            yield "deviceclasses", str(device["class"])
-    for dependency in spec.get("dependencies") or ():
-        if isinstance(dependency, Mapping) and dependency.get("job"):
-            yield "jobs", str(dependency["job"])
 
 
 def check_names(client: Client, jobs: Iterable[Object], *, namespace: str | None = None) -> None:

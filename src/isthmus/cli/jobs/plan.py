@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli.completion import complete_devices, complete_sites
-from isthmus.cli.options import Format, Namespace, Output, Token, Url, client_for, format_of, job_name
+from isthmus.cli.options import Format, Namespace, Output, Token, Url, client_for, follows_dashes, format_of, job_name
 from isthmus.cli.tables import write
 from isthmus.errors import Invalid, NotFound
 
 from .plan_pages import plan_page
+from .waiting import ANY_SITE
 
 if TYPE_CHECKING:
     from isthmus.client.jobs import JobOptions
@@ -21,6 +22,7 @@ _MANIFESTS = (".yaml", ".yml", ".json")
 
 
 def plan(
+    ctx: typer.Context,
     words: Annotated[
         list[str],
         typer.Argument(metavar="FILE|JOB|COMMAND…", help="A manifest, the name of a job, or a command of its words."),
@@ -37,10 +39,18 @@ def plan(
     expect: Annotated[
         list[str] | None, typer.Option(metavar="[CLASS:N=]TIME", help="How long it takes: 1h, gpu:2=40m.")
     ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs, of whichever class there is.")] = None,
     cpus: Annotated[str | None, typer.Option("--cpus", "-c", help="Such as 4 or 0.5.", show_default="1")] = None,
     memory: Annotated[str | None, typer.Option("--memory", "-m", help="Such as 512Mi or 8G.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Machines.", show_default="1")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks.", show_default="1")] = None,
+    time: Annotated[str | None, typer.Option("--time", "-t", help="End it after this long: 30m, 1h30m.")] = None,
+    image: Annotated[str | None, typer.Option(help="Container image.")] = None,
     site: Annotated[
-        list[str] | None, typer.Option(help="Only at this site, or one of these.", autocompletion=complete_sites)
+        list[str] | None,
+        typer.Option(
+            help="Only at this site, or one of these; any: where there is room.", autocompletion=complete_sites
+        ),
     ] = None,
     where: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Over labels of sites.")] = None,
     no_files: Annotated[bool, typer.Option("--no-files", help="As if nothing were sent along.")] = False,
@@ -60,6 +70,7 @@ def plan(
       isthmus plan job.yaml --deadline 2h
       isthmus plan --any-device gpu:1,2 --any-device akida --deadline 1h -- python train.py
       isthmus plan train-x7k2p --deadline 30m
+      isthmus plan -- ./simulate         after --, one word is a command too
     """
     from isthmus.client.jobs import JobOptions
 
@@ -71,20 +82,25 @@ def plan(
         expect=expect or (),
         cpus=cpus,
         memory=memory,
-        sites=site or (),
+        nodes=nodes,
+        tasks=tasks,
+        time_limit=time,
+        image=image,
+        sites=[] if ANY_SITE in (site or ()) else site or (),
         where=where,
         deadline=deadline_of(deadline),
     )
     with client_for(url, token, namespace) as client:
-        what = _what(words, said, no_files=no_files)
+        if gpus:
+            from .gpus import gpus_as_device
+
+            said["devices"] = [*(device or ()), gpus_as_device(client, gpus)]
+        named = not (follows_dashes(ctx) or site or _is_described(said))
+        what = _what(words, said, named=named, no_files=no_files)
         try:
             found = client.plan(what, deadline=deadline_of(deadline), late_cost_per_hour=late_cost)
         except NotFound as error:
-            hint = (
-                "for a command of one word say what it needs, as in `isthmus plan --cpus 1 -- COMMAND`"
-                if isinstance(what, str)
-                else ""
-            )
+            hint = f"for a command write `isthmus plan -- {what}`" if isinstance(what, str) else ""
             raise NotFound(f"{error.message}; {hint}" if hint else error.message) from None
     form = format_of(output)
     if form in (Format.JSON, Format.YAML):
@@ -93,7 +109,7 @@ def plan(
         sys.stdout.write(plan_page(found))
 
 
-def _what(words: list[str], said: JobOptions, *, no_files: bool) -> dict[str, Any] | str:
+def _what(words: list[str], said: JobOptions, *, named: bool, no_files: bool) -> dict[str, Any] | str:
     """A manifest, or the name of a job."""
     if len(words) == 1 and (words[0] == "-" or words[0].endswith(_MANIFESTS)):
         from isthmus.cli.manifests import read_manifests
@@ -102,7 +118,7 @@ def _what(words: list[str], said: JobOptions, *, no_files: bool) -> dict[str, An
         if len(found) != 1:
             raise Invalid(f"{words[0]} holds {len(found)} jobs; a plan is for one")
         return found[0]
-    if len(words) == 1 and "/" not in job_name(words[0]) and not _is_described(said):
+    if len(words) == 1 and "/" not in job_name(words[0]) and named:
         return job_name(words[0])
     from isthmus.client.jobs import job_manifest
 

@@ -15,6 +15,7 @@ from isthmus.client.requests import Object
 from .name_checks import check_names
 from .run_words import RunOptions
 from .running import accompany, env_of
+from .waiting import ANY_SITE
 
 
 def rerun_manifest(job: Object, changes: Object, env: dict[str, str]) -> Object:
@@ -39,7 +40,10 @@ def rerun(
     cpus: Annotated[str | None, typer.Option("--cpus", "-c", help="Other CPUs.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", "-m", help="Other memory.")] = None,
     time: Annotated[str | None, typer.Option("--time", "-t", help="Another time limit.")] = None,
-    site: Annotated[list[str] | None, typer.Option(help="Another site.", autocompletion=complete_sites)] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(help="Another site; any: where there is room.", autocompletion=complete_sites)
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Another container image.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="K[=V]", help="Another variable.")] = None,
     retries: Annotated[int | None, typer.Option(min=0, help="Another number of retries.")] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Write the job's name and leave it running.")] = False,
@@ -63,7 +67,8 @@ def rerun(
         resources["devices"] = devices_of(device)
     changes: Object = {
         "resources": {key: value for key, value in resources.items() if value},
-        "placement": {"sites": list(site)} if site else {},
+        "placement": {"sites": [] if ANY_SITE in site else list(site)} if site else {},
+        "image": image,
         "retries": {} if retries is None else {"limit": retries},
     }
     with client_for(url, token, namespace) as client, needs_member(client, "running a job"):

@@ -57,7 +57,9 @@ def accompany(client: Client, job: JobHandle, options: RunOptions) -> int:
 
 def _is_demanding(options: RunOptions) -> bool:
     """Whether more is asked for than every site has: only then it is worth a question whether any site can run it."""
-    return bool(options.image or options.cpus or options.memory or options.nodes or options.device or options.where)
+    places = options.device or options.any_device or options.where or options.force
+    programs = options.requirements or options.image
+    return bool(programs or options.cpus or options.memory or options.nodes or places)
 
 
 def never_starts(client: Client, job: JobHandle) -> str:
@@ -115,7 +117,14 @@ def start(client: Client, options: RunOptions) -> JobHandle:
         with standard_input(options) as stdin, sending(options.quiet) as progress:
             if script is None or "#SBATCH" not in script:
                 return client.run(
-                    command, script=script, files=files, stdin=stdin, progress=progress, notice=notice, **said
+                    command,
+                    script=script,
+                    files=files,
+                    stdin=stdin,
+                    progress=progress,
+                    notice=notice,
+                    force=True,
+                    **said,
                 )
             from isthmus.client.image_files import image_files
 
@@ -210,11 +219,14 @@ def script_text(path: str) -> str:
 
 
 def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
+    from isthmus.client.requirements import read_requirements
+
     return JobOptions(
         name=options.name,
         args=args,
         env=env_of(options.env),
         image=options.image,
+        requirements=read_requirements(options.requirements),
         outputs=options.outputs,
         cpus=options.cpus,
         memory=options.memory,

@@ -36,6 +36,7 @@ _SLOW = (
 
 _PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 _ISOLATE = "apt install bubblewrap on that machine; the next job uses it"
+_FIRST = "jobs can take ports of that machine, and have a network of their own only in a sandbox: see isolation"
 _SEPARATE = (
     "jobs can take ports of that machine: apt install slirp4netns there, and set local.network of the site to Auto"
 )
@@ -218,11 +219,13 @@ def isolation_checks(sites: Sequence[Mapping[str, Any]]) -> list[Finding]:
         features = (site.get("status") or {}).get("features") or {}
         isolation, network = str(features.get("isolation") or ""), str(features.get("network") or "")
         if isolation.startswith("none"):
-            found.append(Finding("isolation", "warn", f"jobs at site {name} are not isolated: {isolation}", _ISOLATE))
+            why = isolation.removeprefix("none").removeprefix(": ") or "its sandbox is switched off"
+            found.append(Finding("isolation", "warn", f"jobs at site {name} are not isolated: {why}", _ISOLATE))
         elif isolation:
             found.append(Finding("isolation", "ok", f"jobs at site {name} run in a sandbox: {isolation}"))
         if network.startswith("the machine's own"):
-            found.append(Finding("network", "warn", f"the network of jobs at site {name} is {network}", _SEPARATE))
+            remedy = _FIRST if isolation.startswith("none") else _SEPARATE
+            found.append(Finding("network", "warn", f"the network of jobs at site {name} is {network}", remedy))
         elif network:
             found.append(Finding("network", "ok", f"the network of jobs at site {name}: {network}"))
     return found

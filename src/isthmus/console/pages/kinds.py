@@ -6,6 +6,7 @@ They stand behind all other pages (`console/app.py`), so that a page of a kind's
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -85,7 +86,11 @@ def _root(kind: Kind, namespace: str = "") -> str:
 
 
 def _title(kind: Kind) -> str:
-    return kind.navigation.title if kind.navigation is not None else kind.plural.capitalize()
+    """`Device classes`."""
+    if kind.navigation is not None:
+        return kind.navigation.title
+    words = re.sub(r"(?<!^)([A-Z])", r" \1", kind.name).capitalize()
+    return words + kind.plural.removeprefix(kind.name.lower())
 
 
 PAGES: tuple[tuple[str, str, Any], ...] = (

@@ -69,6 +69,7 @@ async def _tenant(visit: Visit, name: str, error: IsthmusError | None = None, **
         tokens=tokens,
         roles=list(Role),
         may_manage=visit.may("patch", "tenants", "", name) and not system,
+        may_list_secrets=visit.may("list", "secrets", name),
         may_suspend=visit.caller.is_platform_admin and not system,
         **_reported(error),
         **values,

@@ -113,6 +113,10 @@ class SlurmSettings:
 
     image_runtimes: tuple[str, ...] = tuple(RUNTIMES)
     """What may run images, best first. Default all that are known; none: no images are run."""
+    package_index: str = ""
+    """Where environments of Python packages get them from. Default: where the installer looks by itself."""
+    wheels: str = ""
+    """A folder of wheels that the nodes see, for the same; without an index nothing else is asked. Default none."""
     max_image_bytes: int = 50 * 2**30
     """Of all images that one person has unpacked at the site. Default 50 GiB; those not used for longest go."""
     layers: Path | None = None

@@ -81,7 +81,7 @@ def _split(text: str) -> list[str]:
 
 REASONS: Mapping[str, str] = {
     "Resources": "waits for room",
-    "Priority": "waits behind jobs that matter more",
+    "Priority": "waits behind higher-priority jobs",
     "Dependency": "waits for another job",
     "DependencyNeverSatisfied": "waits for a job that did not end as wanted; cancel it",
     "JobHeldUser": "held",
@@ -99,7 +99,7 @@ REASONS: Mapping[str, str] = {
     "Reservation": "waits for its reservation",
     "Licenses": "waits for a licence",
     "AssociationJobLimit": "its account runs as many jobs as it may",
-    "AssocGrpCpuLimit": "its account uses as many cpus as it may",
+    "AssocGrpCpuLimit": "its account uses as many CPUs as it may",
     "QOSMaxJobsPerUserLimit": "its owner runs as many jobs of this QOS as allowed",
     "QOSJobLimit": "its QOS runs as many jobs as it may",
     "launch_failed_requeued_held": "could not be started, and is held; look at the nodes, then release or cancel it",

@@ -89,13 +89,17 @@ class SlurmTransport(Protocol):
         ...
 
 
+SUBMISSION = "sbatch"
+"""What a submission is called where it fails, whichever way it was sent."""
+
+
 def failure(what: str, said: str) -> EngineRefused | SiteUnavailable:
     """What an error text of Slurm's means: its answer is no, or there was no answer."""
     lines = (" ".join(line.split()) for line in said.splitlines())
     text = "; ".join(filter(None, lines))[:500] or "no reason given"
     if any(sign in text.lower() for sign in _UNSURE):
         return SiteUnavailable(f"Slurm did not answer ({what}): {text}")
-    return EngineRefused(f"Slurm says no ({what}): {text}")
+    return EngineRefused(f"Slurm rejected the job: {text}" if what == SUBMISSION else f"Slurm refused {what}: {text}")
 
 
 class Budget:

@@ -13,7 +13,7 @@ from isthmus.engines.slurm.facts import Accounted, SiteFacts, SlurmJob, SlurmNod
 from isthmus.errors import EngineRefused, SiteUnavailable
 
 from . import parsing
-from .base import failure
+from .base import SUBMISSION, failure
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -144,7 +144,7 @@ class Sbatch:
             return int(number)
         if done.code > 1 or done.code < 0:
             raise SiteUnavailable(f"sbatch was ended before it answered ({done.code}): {done.err.strip()[:300]}")
-        raise failure("sbatch", done.err.replace("sbatch: error:", "") or done.out)
+        raise failure(SUBMISSION, done.err.replace("sbatch: error:", "") or done.out)
 
 
 @dataclass(frozen=True, slots=True)

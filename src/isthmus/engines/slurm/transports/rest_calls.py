@@ -15,7 +15,7 @@ from isthmus.engines.slurm.facts import Accounted, SlurmJob, SlurmNode, SlurmPar
 from isthmus.errors import EngineRefused, SiteUnavailable
 
 from . import rest_documents
-from .base import failure
+from .base import SUBMISSION, failure
 
 T_co = TypeVar("T_co", covariant=True)
 _OVER = ("invalid job id", "already completing or completed", "already finished")
@@ -134,7 +134,7 @@ class SubmitJob:
         if number:
             return int(number)
         if reply.errors and reply.status != 401:
-            raise failure("submit", "; ".join(text for _, text in reply.errors))
+            raise failure(SUBMISSION, "; ".join(text for _, text in reply.errors))
         _check("submit", reply)
         raise EngineRefused("slurmrestd neither took the job nor said why.")
 
