@@ -1,8 +1,7 @@
-"""A process killed at any step of a submission: nothing is lost, and nothing runs twice.
+"""Processes that are stopped or killed: nothing is lost, and nothing runs twice. See `test_crash_points` too.
 
-The control plane is a child process that opens an engine and submits one run; it, or the supervisor, is killed at a
-named point. Then another control plane submits the same run again. The job adds a line to a file outside its folder
-each time it is executed.
+The control plane is a child process that opens an engine and submits one run. The job adds a line to a file outside its
+folder each time it is executed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
+import random
 import signal
 import subprocess
 import sys
@@ -18,22 +17,16 @@ from pathlib import Path
 
 import pytest
 
-import isthmus.engines.local
 from isthmus._kit import crashpoints
 from isthmus.engines.base import Account, EndReason, Run, RunState
 from isthmus.engines.local.processes import start_ticks
-from isthmus.errors import SiteUnavailable
+from isthmus.testing.effects import choose
 from isthmus.testing.engines import new_run_id, until, wait_ended
 
 from .conftest import ACCOUNT, MakeEngine
 
 pytestmark = pytest.mark.anyio
-
-BEFORE_START = ["submit:begin", "submit:staging", "submit:staged", "submit:prepared"]
-AFTER_START = ["submit:asked"]
-SUPERVISOR_BEFORE_START = ["supervisor:locked", "supervisor:limited", "supervisor:forked"]
-SUPERVISOR_AFTER_START = ["supervisor:started", "supervisor:going", "supervisor:over"]
-SUPERVISOR_AFTER_END = ["supervisor:ended"]
+BY_CHANCE = 1
 
 CONTROL_PLANE = """
 import asyncio, json, sys
@@ -71,10 +64,10 @@ def submit_in_child(root: Path, fields: dict[str, object], crash_at: str) -> int
 
 
 def start_child(
-    root: Path, fields: dict[str, object], crash_at: str, by: signal.Signals = signal.SIGKILL
+    root: Path, fields: dict[str, object], crash_at: str = "", by: signal.Signals = signal.SIGKILL, record: str = ""
 ) -> subprocess.Popen[bytes]:
     argument = json.dumps([str(root), fields, {"uid": ACCOUNT.uid}, []])
-    env = {**os.environ, crashpoints.VARIABLE: crash_at, crashpoints.SIGNAL: by.name}
+    env = {**os.environ, crashpoints.VARIABLE: crash_at, crashpoints.SIGNAL: by.name, crashpoints.RECORD: record}
     return subprocess.Popen([sys.executable, "-c", CONTROL_PLANE, argument], env=env, stderr=subprocess.DEVNULL)
 
 
@@ -82,35 +75,34 @@ def as_run(fields: dict[str, object]) -> Run:
     return Run(**{**fields, "command": tuple(fields["command"])}, account=Account(uid=ACCOUNT.uid))  # type: ignore
 
 
-def test_every_point_is_tested() -> None:
-    folder = Path(isthmus.engines.local.__file__).parent
-    placed = {point for path in folder.glob("*.py") for point in re.findall(r'reach\("([^"]+)"\)', path.read_text())}
-    tested = BEFORE_START + AFTER_START + SUPERVISOR_BEFORE_START + SUPERVISOR_AFTER_START + SUPERVISOR_AFTER_END
-    assert placed == set(tested)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("point", BEFORE_START + AFTER_START)
-async def test_control_plane_is_killed(point: str, open_folder: Path, counted: Path, make_engine: MakeEngine) -> None:
-    fields = job(counted, new_run_id())
-    assert submit_in_child(open_folder, fields, point) == -signal.SIGKILL
-    engine = await make_engine(root=open_folder, isolation="None")
-    run = as_run(fields)
-    if point in BEFORE_START:
-        assert await engine.observe(run.id) is None
-    await engine.submit(run)
-    end = await wait_ended(engine, run.id)
-    assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 0)
-    assert counted.read_text() == "x\n"
-    assert not list(engine._layout.staging.rglob(f"{run.id}*"))
+def before_it_is_there(folder: Path, counted: Path) -> list[str]:
+    """The places that a submission reaches before the run's folder appears."""
+    record = folder / "points"
+    fields = {**job(counted, new_run_id()), "command": ["true"]}
+    assert start_child(folder / "recorded", fields, record=str(record)).wait(60) == 0
+    points = record.read_text().split()
+    return points[points.index("submit:begin#1") : points.index("StagedFolder.finish:rename#1")]
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-@pytest.mark.parametrize("point", BEFORE_START)
 async def test_control_plane_is_stopped_and_wakes_up_when_the_run_is_forgotten(
-    point: str, cancelled: bool, open_folder: Path, counted: Path, make_engine: MakeEngine
+    cancelled: bool,
+    open_folder: Path,
+    counted: Path,
+    make_engine: MakeEngine,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Nothing tells it of the run any more; but what it had prepared is gone, and it can prepare nothing."""
+    points, asked = before_it_is_there(open_folder.parent, counted), request.config.getoption("--crash-points")
+    chosen = choose(
+        points, str(BY_CHANCE) if asked.isdigit() else asked, random.Random(os.environ["ISTHMUS_TEST_SEED"])
+    )
+    for number, point in enumerate(["submit:begin", *chosen]):
+        counted.write_text("")
+        await stopped_at(point, open_folder.parent / str(number), counted, make_engine, cancelled=cancelled)
+
+
+async def stopped_at(point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, *, cancelled: bool) -> None:
     fields = job(counted, new_run_id())
     paused = start_child(open_folder, fields, point, signal.SIGSTOP)
     os.waitpid(paused.pid, os.WUNTRACED)
@@ -131,43 +123,6 @@ async def test_control_plane_is_stopped_and_wakes_up_when_the_run_is_forgotten(
     assert paused.wait(60) == 1
     assert not engine._layout.run(run.id).path.exists()
     assert counted.read_text() == ("" if cancelled else "x\n")
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("point", SUPERVISOR_BEFORE_START)
-async def test_supervisor_is_killed_before_the_start(
-    point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(crashpoints.VARIABLE, point)
-    first = await make_engine(root=open_folder, isolation="None")
-    run = as_run(job(counted, new_run_id()))
-    with pytest.raises(SiteUnavailable):
-        await first.submit(run)
-    assert await first.observe(run.id) is None
-    monkeypatch.delenv(crashpoints.VARIABLE)
-    await first.stop_keeper()
-    await first.submit(run)
-    assert (await wait_ended(first, run.id)).exit_code == 0
-    assert counted.read_text() == "x\n"
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("point", SUPERVISOR_AFTER_START + SUPERVISOR_AFTER_END)
-async def test_supervisor_is_killed_after_the_start(
-    point: str, open_folder: Path, counted: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(crashpoints.VARIABLE, point)
-    first = await make_engine(root=open_folder, isolation="None")
-    run = as_run(job(counted, new_run_id()))
-    await first.submit(run)
-    end = await wait_ended(first, run.id)
-    expected = EndReason.COMPLETED if point in SUPERVISOR_AFTER_END else EndReason.SUPERVISOR_LOST
-    assert end.reason is expected
-    monkeypatch.delenv(crashpoints.VARIABLE)
-    await first.stop_keeper()
-    # It may have run once, and is never run again: whether to try anew is not the engine's to decide.
-    assert await first.submit(run) == end
-    assert counted.read_text() in ("", "x\n")
 
 
 async def test_supervisor_killed_takes_the_tree_with_it(make_engine: MakeEngine, open_folder: Path) -> None:
@@ -222,7 +177,7 @@ async def test_keeper_killed_runs_go_on_and_another_is_started(make_engine: Make
 
 async def test_ended_while_nobody_looked(make_engine: MakeEngine, open_folder: Path, counted: Path) -> None:
     fields = job(counted, new_run_id())
-    assert submit_in_child(open_folder, fields, "submit:asked") == -signal.SIGKILL
+    assert submit_in_child(open_folder, fields, "LocalEngine.submit:start_run") == -signal.SIGKILL
 
     async def executed() -> bool:
         return (open_folder / "runs" / str(fields["id"]) / "ended").exists()

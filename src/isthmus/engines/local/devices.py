@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus._kit.crashpoints import step
 from isthmus.engines.meters import Metering
 from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass, LocalDevice
@@ -104,13 +105,13 @@ def allocate(
             continue
         kind = kinds[name]
         marks = folder / name
-        marks.mkdir(exist_ok=True)
+        step(marks.mkdir, exist_ok=True)
         free = [unit for unit in kind.units if _is_free(marks / unit, holds)]
         if len(free) < count:
             raise SiteUnavailable(f"Only {len(free)} of the {count} units of {name!r} that are needed are free now.")
         units[name] = tuple(free[:count])
         for unit in units[name]:
-            (marks / unit).write_text(run_id)
+            step((marks / unit).write_text, run_id)
         own = [path for unit in units[name] for path in kind.units[unit]]
         paths += [*own, *kind.share]
         for variable, text in kind.env.items():

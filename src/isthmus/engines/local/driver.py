@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from isthmus._kit.crashpoints import reach
+from isthmus._kit.crashpoints import reach, step, step_async
 from isthmus._kit.quantities import format_unequal_bytes
 from isthmus._kit.tasks import SupervisedTasks
 from isthmus.engines import batch_scripts
@@ -276,8 +276,7 @@ class LocalEngine:
                 # Until the run's folder is there, which says that it uses the image, the block does.
                 async with self._finder().use(run.image, contents(files), run.namespace, run.login) as image:
                     await asyncio.to_thread(self._prepare, run, without_image(run.image, files), image)
-        answer = await self._keeper.start_run(run.id)
-        reach("submit:asked")
+        answer = await step_async(self._keeper.start_run, run.id)
         seen = await self.observe(run.id)
         if seen is None:
             why = answer.removeprefix("failed ") or "its supervisor did not answer"
@@ -447,7 +446,7 @@ class LocalEngine:
 
     def _cancel(self, folder: RunFolder, grace: float) -> None:
         # The folder alone keeps a submission that is still on its way from being carried out.
-        folder.path.mkdir(mode=0o700, exist_ok=True)
+        step(folder.path.mkdir, mode=0o700, exist_ok=True)
         if not folder.cancel.exists():
             write_record(folder.cancel, {"grace": grace})
         started = read_record(folder.started)
@@ -512,7 +511,7 @@ class LocalEngine:
             # Out of the way first: a half-removed folder must not look like a run that was never started.
             self._staging.check()
             gone = self._staging.new(folder.run_id)
-            folder.path.rename(gone)
+            step(folder.path.rename, gone)
             remove_tree(gone)
         finally:
             os.close(lock)

@@ -131,7 +131,7 @@ class Keeper:
 
     def _spawn(self) -> None:
         # Nothing of our own environment reaches keeper or jobs, but for the tests' wish to crash.
-        env = {k: v for k, v in os.environ.items() if k == crashpoints.VARIABLE}
+        env = {k: v for k, v in os.environ.items() if k in (crashpoints.VARIABLE, crashpoints.RECORD)}
         command = [sys.executable, "-I", "-S", str(_HERE / "keeper.py"), str(self._root), self._name]
         try:
             with (self._root / "keeper.log").open("ab") as log:

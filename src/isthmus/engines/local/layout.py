@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus._kit.crashpoints import step
 from isthmus._kit.files import NotRegular, read_regular
 
 RECORD_BYTES = 4096
@@ -144,8 +145,8 @@ class Layout:
     def make(self, mode: int) -> None:
         """Create what is not there."""
         for folder in (self.root, self.runs, self.staging, self.units):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700 if folder in (self.staging, self.units) else mode)
+            step(folder.mkdir, parents=True, exist_ok=True)
+            step(folder.chmod, 0o700 if folder in (self.staging, self.units) else mode)
 
     def run_ids(self) -> set[str]:
         """Every run there is a folder of."""
@@ -180,20 +181,20 @@ def locked(path: Path) -> Iterator[None]:
 
 def reserve_record(path: Path) -> None:
     """Take the room that a record will need."""
-    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = step(os.open, f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(fd, 0, RECORD_BYTES)
+        step(os.posix_fallocate, fd, 0, RECORD_BYTES)
     finally:
         os.close(fd)
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """Make a record appear, whole and lasting."""
-    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = step(os.open, f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        os.pwrite(fd, json.dumps(record).encode().ljust(RECORD_BYTES), 0)
+        step(os.pwrite, fd, json.dumps(record).encode().ljust(RECORD_BYTES), 0)
         # Visible first, lasting next: one commit of the file system's journal then covers content and name.
-        Path(f"{path}.new").replace(path)
+        step(Path(f"{path}.new").replace, path)
         os.fsync(fd)
     finally:
         os.close(fd)

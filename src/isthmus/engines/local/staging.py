@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus._kit.crashpoints import reach
+from isthmus._kit.crashpoints import step
 from isthmus.engines.base import FileSource, Stream
 from isthmus.engines.collecting import remove_tree
 from isthmus.errors import EngineRefused, Superseded
@@ -67,9 +67,9 @@ class StagingArea:
                 continue
             old = path.with_name(f".{name}")
             with contextlib.suppress(FileNotFoundError):
-                path.rename(old)  # from now on, whoever made it finds nothing under its name
+                step(path.rename, old)  # from now on, whoever made it finds nothing under its name
             remove_tree(old)
-        self._path.mkdir(mode=0o700)
+        step(self._path.mkdir, mode=0o700)
 
     @property
     def ours(self) -> bool:
@@ -100,7 +100,7 @@ class StagedFolder:
         self._mode = 0o711 if open_path else 0o700
 
     def __enter__(self) -> StagedFolder:
-        self._path.mkdir(mode=0o700)
+        step(self._path.mkdir, mode=0o700)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +114,6 @@ class StagedFolder:
         reserve_record(folder.started)
         reserve_record(folder.ended)
         reserve_record(folder.cancel)
-        reach("submit:staging")
         made = {folder.work}
         for file in files.files if files else ():
             target = folder.work / check_path(file.path)
@@ -133,13 +132,13 @@ class StagedFolder:
     def _bring_one(self, file: TreeFile, target: Path, files: FileSource | None) -> None:
         assert files is not None
         if file.link is not None:
-            target.symlink_to(check_link(file.path, file.link))
+            step(target.symlink_to, check_link(file.path, file.link))
             if self._owned:
-                os.lchown(target, self._identity.uid, self._identity.gid)
+                step(os.lchown, target, self._identity.uid, self._identity.gid)
             return
-        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        out = step(os.open, target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            copy_content(files.path_of(file), out)
+            step(copy_content, files.path_of(file), out)
             self._own(out, file.mode & 0o777)
         finally:
             os.close(out)
@@ -154,17 +153,15 @@ class StagedFolder:
             self._write(folder.log(stream), "", 0o600)
         for stream, name in contents.logs.items():
             self._show_log(folder.log(stream), f"{contents.working_dir or '.'}/{name}", append=contents.append)
-        fd = os.open(folder.spec, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = step(os.open, folder.spec, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w") as spec:
             json.dump(contents.spec, spec)
-        self._path.chmod(self._mode)
-        reach("submit:staged")
+        step(self._path.chmod, self._mode)
         try:
-            self._path.rename(self._final.path)
+            step(self._path.rename, self._final.path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        reach("submit:prepared")
 
     def _show_log(self, log: Path, name: str, *, append: bool) -> None:
         """Give a log a second name in the working folder. No link is followed: what was sent may hold any."""
@@ -179,8 +176,8 @@ class StagedFolder:
                 if append:
                     self._put_first(log, here, last)
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(last, dir_fd=here)
-                os.link(log, last, dst_dir_fd=here, follow_symlinks=False)
+                    step(os.unlink, last, dir_fd=here)
+                step(os.link, log, last, dst_dir_fd=here, follow_symlinks=False)
             finally:
                 os.close(here)
         except OSError as error:
@@ -194,10 +191,10 @@ class StagedFolder:
     def _enter(self, here: int, part: str) -> int:
         """A folder in another, made if it is not there."""
         with contextlib.suppress(FileExistsError):
-            os.mkdir(part, dir_fd=here)
-            os.chmod(part, 0o755, dir_fd=here)  # noqa: S103 - whatever our umask is
+            step(os.mkdir, part, dir_fd=here)
+            step(os.chmod, part, 0o755, dir_fd=here)
             if self._owned:
-                os.chown(part, self._identity.uid, self._identity.gid, dir_fd=here, follow_symlinks=False)
+                step(os.chown, part, self._identity.uid, self._identity.gid, dir_fd=here, follow_symlinks=False)
         return os.open(part, _FOLDER, dir_fd=here)
 
     @staticmethod
@@ -208,25 +205,25 @@ class StagedFolder:
                 shutil.copyfileobj(reader, writer, 1 << 20)
 
     def _make_folder(self, path: Path, mode: int) -> None:
-        path.mkdir(mode=mode)
-        path.chmod(mode)
+        step(path.mkdir, mode=mode)
+        step(path.chmod, mode)
         if self._owned:
-            os.chown(path, self._identity.uid, self._identity.gid)
+            step(os.chown, path, self._identity.uid, self._identity.gid)
 
     def _write(self, path: Path, text: str, mode: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = step(os.open, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             content = memoryview(text.encode("utf-8", "surrogateescape"))
             while content:
-                content = content[os.write(fd, content) :]
+                content = content[step(os.write, fd, content) :]
             self._own(fd, mode)
         finally:
             os.close(fd)
 
     def _own(self, fd: int, mode: int) -> None:
         if self._owned:
-            os.fchown(fd, self._identity.uid, self._identity.gid)
-        os.fchmod(fd, mode)
+            step(os.fchown, fd, self._identity.uid, self._identity.gid)
+        step(os.fchmod, fd, mode)
 
 
 def copy_content(source: Path, out: int) -> None:

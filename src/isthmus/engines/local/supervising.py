@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from isthmus._kit.crashpoints import reach
+from isthmus._kit.crashpoints import reach, step
 from isthmus.engines.local import cgroups, seccomp
 from isthmus.engines.local.disk_limits import DiskLimit
 from isthmus.engines.local.layout import RunFolder, read_record, write_record
@@ -149,8 +149,7 @@ class Supervisor:
         """Write that the run is started; raises OSError, and then nothing was."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
-            cgroups.create(self._group)
-            reach("supervisor:limited")
+            step(cgroups.create, self._group)
             self._fork()
             reach("supervisor:forked")
             if self._network is not None:
@@ -158,13 +157,12 @@ class Supervisor:
             pid = os.getpid()
             job = {"job": self._child, "job_ticks": start_ticks(self._child)}
             record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0], **job}
-            write_record(self._folder.started, record)
+            step(write_record, self._folder.started, record)
         except OSError:
             self._network = None  # it is ended like everything else
             self._end_tree()
             cgroups.remove(self._group)
             raise
-        reach("supervisor:started")
 
     def run(self) -> None:
         """Let the program start and stay until everything of it is over and written down."""
@@ -173,8 +171,7 @@ class Supervisor:
             self._end(RunVerdict("Cancelled", message="Cancelled before it was started."))
             return
         with contextlib.suppress(BrokenPipeError):  # it ended already; its status says how
-            os.write(self._go, b"go\n")
-        reach("supervisor:going")
+            step(os.write, self._go, b"go\n")
         if plan := self._spec.get("metering"):
             self._beside = MeterProcess(plan, self._folder.sampling_log)
         self._watch()
@@ -261,7 +258,7 @@ class Supervisor:
         if self._disk.measured != self._noted:
             self._noted = self._disk.measured
             with contextlib.suppress(OSError):
-                self._folder.disk.write_text(str(self._noted))
+                step(self._folder.disk.write_text, str(self._noted))
 
     def _sample(self) -> None:
         """Write down what the run uses. By the clock that does not jump, like its end."""
@@ -374,12 +371,11 @@ class Supervisor:
             "message": message[:MESSAGE_LIMIT],
             "usage": self._usage(elapsed),
         }
-        write_record(self._folder.ended, record)
-        reach("supervisor:ended")
+        step(write_record, self._folder.ended, record)
         if self._carriers and self._network is not None:
             self._network.leave_behind(self._lock, lambda: cgroups.remove(self._group))
         else:
-            cgroups.remove(self._group)
+            step(cgroups.remove, self._group)
 
     def _usage(self, elapsed: float) -> dict[str, Any]:
         rusage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -105,8 +105,7 @@ class SlurmEngine:
         await self._files.open()
         self._settler.facts = await self._transport.facts()
         active, over = await self._files.list_records()
-        self._over = dict.fromkeys(over)
-        found = await self._files.read_records(active)
+        self._over, found = dict.fromkeys(over), await self._files.read_records(active)
         for run_id in active:
             if run_id in found:
                 self._take_up(run_id, found[run_id])
@@ -116,8 +115,7 @@ class SlurmEngine:
         snapshot = await self._watcher.fresh()
         await self._digest(snapshot)
         await self._settler.recall(self._active.values())
-        for ghost in await self._settler.resume(late, snapshot):
-            self._end_ghost(ghost)
+        self._end_ghosts(await self._settler.resume(late, snapshot))
         self.tasks.start("slurm-watcher", self._watcher.run)
         self.tasks.start("slurm-late-accounting", lambda: self._settler.late.run(self._corrected))
         self.tasks.start("slurm-lost-runs", lambda: self._settler.lost.run(self._corrected))
@@ -213,11 +211,9 @@ class SlurmEngine:
         if known.record.job is None:
             await self._send(run, known.record.user, partial(as_it_is, known))
         self._watcher.watch(True)
-        seen = known.observation()
-        assert seen is not None
-        if known.job is None and seen.state is not RunState.ENDED:
+        if (seen := known.observation()) is None or (known.job is None and seen.state is not RunState.ENDED):
             # It was sent before and Slurm does not show it: until it is settled what became of it, nothing is sent.
-            raise SiteUnavailable(seen.message)
+            raise SiteUnavailable(seen.message if seen else f"Run {run.id} is being looked for")
         return seen
 
     async def _send_new(self, run: Run, files: FileSource | None) -> KnownRun | None:
@@ -361,11 +357,12 @@ class SlurmEngine:
     async def _take_its_word(self, known: KnownRun) -> None:
         async with self._digesting:
             if await self._settler.take_its_word(known):
-                self._end_ghost(known.record)
+                self._end_ghosts([known.record])
         self._notify_over(known.run_id)
 
-    def _end_ghost(self, record: RunRecord) -> None:
-        self.tasks.spawn("slurm-ghost", partial(self._settler.end_ghost, record), of=record.run_id)
+    def _end_ghosts(self, over: Sequence[RunRecord]) -> None:
+        for record in over:
+            self.tasks.spawn("slurm-ghost", partial(self._settler.end_ghost, record), of=record.run_id)
 
     def _due(self, changed: set[str]) -> set[str]:
         """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.
