@@ -12,7 +12,7 @@ import typer
 
 from isthmus.cli.app import group
 from isthmus.cli.failures import say
-from isthmus.errors import Misconfigured
+from isthmus.errors import Invalid
 
 app = group("This machine as a site: join a control plane elsewhere, over an outgoing connection.")
 
@@ -58,8 +58,12 @@ def join(
 
     place = AgentPlace(data or _default_folder())
     said = invitation or os.environ.get("ISTHMUS_INVITATION") or ""
+    if not said.startswith("isi_"):
+        raise Invalid("that is no invitation; copy the whole line that `isthmus agents invite` printed")
+    if not url.startswith("https://"):
+        raise Invalid(f"{url!r:.80} must begin with https://; copy the whole line that `isthmus agents invite` printed")
     if not authority:
-        raise Misconfigured("say with --authority who vouches for the control plane; the invitation came with it")
+        raise Invalid("say with --authority who vouches for the control plane; the invitation came with it")
     membership = asyncio.run(enrol(place, url, said, authority))
     say(f"this machine is site {membership.site} of {membership.url}; its key is in {place.data}")
     if stay:

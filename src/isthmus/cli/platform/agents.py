@@ -156,9 +156,12 @@ def _agent(client: Any, name: str) -> None:
 
 def _seconds(text: str) -> float:
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError:
         raise Invalid(f"--expires {text!r} is not a duration such as 1h") from None
+    if seconds <= 0:
+        raise Invalid(f"--expires {text!r} leaves no time to join; say how long it is good, such as 1h")
+    return seconds
 
 
 def _heard(one: Object) -> str:
