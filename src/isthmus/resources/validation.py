@@ -98,13 +98,14 @@ _OF_MAPS = ("list_type", "tuple_type", "set_type", "model_type", "model_attribut
 def _example(model: type[BaseModel], place: tuple[Any, ...], value: Any) -> str:
     """The map that may have been meant by what was written in its place: one that would be accepted."""
     inner = _model_at(model, place)
+    if inner is None:
+        return ""
     for meant in wording.likely(_fields_at(model, place), value):
-        written = wording.flow(meant)
         try:
-            if inner is not None and written and inner.model_validate(meant):
-                return written
+            inner.model_validate(meant)
         except ValidationError:
             continue
+        return wording.flow(meant)
     return ""
 
 
