@@ -49,9 +49,10 @@ coverage: system $(STAMP) programs  ## lines and branches that the tests reach, 
 	@$(SHELL) .ci/unit "$(BIN)/coverage run -m pytest" -n $(WORKERS)
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
-bench: $(STAMP)  ## measure, and write docs/benchmarks.md and docs/benchmarks-scheduling.md
+bench: $(STAMP)  ## measure, and write docs/benchmarks*.md
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.scheduling.page
+	$(BIN)/python -m benchmarks.pools --page docs/benchmarks-pools.md
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py

@@ -21,8 +21,10 @@ IsthmusError
 │   ├── StoreUnavailable   the store is locked, full or unreachable
 │   ├── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
 │   │   └── Superseded         another control plane has opened the site since: open it anew, if it is still ours
+│   ├── HostUnavailable    a machine's BMC did not answer: nothing is known, nothing is assumed
 │   └── Unreachable        the server could not be reached at all: nothing was sent
 ├── EngineRefused      the engine answered, and its answer is no
+├── HostRefused        a machine's BMC answered, and its answer is no or cannot be believed
 ├── JobFailed          a job that was waited for did not succeed (Python: `wait(check=True)`)
 └── Misconfigured      a setting or the machine lacks something: says what to install or set
 ```
@@ -146,6 +148,12 @@ class Superseded(SiteUnavailable):
     """Another control plane has opened the site since: through this connection nothing can begin any more."""
 
 
+class HostUnavailable(Unavailable):
+    """A machine's BMC did not answer: nothing is known."""
+
+    code = "HostUnavailable"
+
+
 class Unreachable(Unavailable):
     """The server could not be reached at all: nothing was sent."""
 
@@ -156,6 +164,12 @@ class EngineRefused(IsthmusError):
     """The engine answered, and said no."""
 
     code = "EngineRefused"
+
+
+class HostRefused(IsthmusError):
+    """A machine's BMC answered, and its answer is no, or cannot be believed."""
+
+    code = "HostRefused"
 
 
 class JobFailed(IsthmusError):

@@ -13,7 +13,19 @@ import pytest
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab.kubernetes.control_plane import LabControlPlane
 from isthmus.resources.jobs import Job
-from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, LEASE, PROFILE, SECRET, SITE, TENANT, TOKEN
+from isthmus.resources.kinds import (
+    DEVICE_CLASS,
+    EXPERIMENT,
+    HOST,
+    JOB,
+    KINDS,
+    LEASE,
+    PROFILE,
+    SECRET,
+    SITE,
+    TENANT,
+    TOKEN,
+)
 from isthmus.resources.tokens import hash_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
@@ -51,6 +63,8 @@ async def fill(store: Store) -> None:
     await store.create(TOKEN, validate(TOKEN, {"metadata": {"name": "t", "namespace": "ada"}, "spec": spec}))
     spec = {"registry": "ghcr.io", "user": "ada", "sealed": "v1:x"}
     await store.create(SECRET, validate(SECRET, {"metadata": {"name": "s", "namespace": "ada"}, "spec": spec}))
+    redfish = {"url": "https://bmc.example.org", "credentialsFile": "/etc/isthmus/bmc"}
+    await store.create(HOST, validate(HOST, {"metadata": {"name": "node-1"}, "spec": {"redfish": redfish}}))
     running = {**job("zz-running", finalizers=["isthmus.dev/run"]), "status": {**status("Running"), "site": "here"}}
     parent = await store.create(JOB, running)
     await store.create(JOB, job("element", labels={"isthmus.dev/array": "zz-running"}, **owned_by(parent)))

@@ -55,6 +55,7 @@ COMMANDS = {
     "sites": CommandPlace("inventory", "sites"),
     "site": CommandPlace("inventory", "site"),
     "devices": CommandPlace("inventory", "devices"),
+    "host": CommandPlace("hosts", "host"),
     "images": CommandPlace("images.kept_images", "app"),
     "registry": CommandPlace("images.registry_accounts", "app"),
     "agents": CommandPlace("platform.agents", "app"),

@@ -12,6 +12,7 @@ from isthmus.runtime.declaring import PlanePart
 
 from . import deviceclasses, recording, refusing, storage_measuring, sweeping, tenants
 from .experiments import reconciler as experiments
+from .hosts import reconciler as hosts
 from .jobs import image_resolving as images
 from .jobs import reconciler as jobs
 from .placement import placing, profiling
@@ -33,4 +34,5 @@ PARTS: tuple[Callable[[Shared], PlanePart], ...] = (
     images.declare,
     jobs.declare,
     experiments.declare,
+    hosts.declare,
 )

@@ -19,6 +19,7 @@ from isthmus.runtime.managing import Informers, Queues
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Key, Record, Spaces, Store
 
+from .hosts.reconciler import MakeHostDriver, no_hosts
 from .jobs.image_resolving import ImageResolver, MakeClient
 from .jobs.job_index import JobIndex
 from .jobs.registry_logins import RegistryLogins
@@ -50,11 +51,12 @@ class Shared:
         others_write: bool = False,
         sealer: Sealer | None = None,
         make_registries: MakeClient | None = None,
+        make_host: MakeHostDriver = no_hosts,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         self.store, self.blobs, self.engines, self.leadership = store, blobs, engines, leadership
         self.make_engine, self.make_exposure, self.spaces = make_engine, make_exposure, spaces
-        self.workers, self.now = workers, now
+        self.workers, self.now, self.make_host = workers, now, make_host
         self.refuser = Refuser(store, leadership)
         self._others_write = others_write
         self.informers, self.queues = Informers(store, self._check), Queues()

@@ -18,6 +18,7 @@ from .declarations import Column, Kind, Navigation, Reference, Rights
 from .deviceclasses import DEVICE_CLASS
 from .events import EVENT
 from .experiments import EXPERIMENT
+from .hosts import HOST
 from .jobs import JOB
 from .leases import LEASE
 from .profiles import PROFILE
@@ -30,6 +31,7 @@ __all__ = [
     "DEVICE_CLASS",
     "EVENT",
     "EXPERIMENT",
+    "HOST",
     "JOB",
     "KINDS",
     "LEASE",
@@ -53,7 +55,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, TENANT, TOKEN, SECRET, EVENT, LEASE, PROFILE)
+_ALL = (JOB, EXPERIMENT, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, EVENT, LEASE, PROFILE)
 _known: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 KINDS: Mapping[str, Kind] = MappingProxyType(_known)
 _forget: list[Callable[[], None]] = []

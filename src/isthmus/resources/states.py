@@ -90,6 +90,30 @@ SITE_TRANSITIONS: Mapping[SitePhase, frozenset[SitePhase]] = {
 }
 
 
+class HostPhase(StrEnum):
+    """What is known of a machine through its BMC."""
+
+    UNKNOWN = "Unknown"
+    READY = "Ready"
+    CHANGING = "Changing"
+    UNREACHABLE = "Unreachable"
+    MAINTENANCE = "Maintenance"
+
+
+HOST_PHASES: Mapping[HostPhase, str] = {
+    HostPhase.UNKNOWN: "not looked at yet",
+    HostPhase.READY: "its BMC answers, and its power is as wanted",
+    HostPhase.CHANGING: "its power is being changed",
+    HostPhase.UNREACHABLE: "its BMC does not answer as it should; nothing is known, and nothing is done",
+    HostPhase.MAINTENANCE: "somebody works on it: its power is not touched",
+}
+
+_H = HostPhase
+HOST_TRANSITIONS: Mapping[HostPhase, frozenset[HostPhase]] = {
+    phase: frozenset(set(HostPhase) - {phase, _H.UNKNOWN}) for phase in HostPhase
+}
+
+
 class TenantPhase(StrEnum):
     """Whether a tenant may work."""
 

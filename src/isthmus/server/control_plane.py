@@ -11,6 +11,7 @@ from datetime import datetime
 from isthmus._kit.clock import utcnow
 from isthmus._kit.sealing import Sealer
 from isthmus.metrics import LEADING
+from isthmus.reconcilers.hosts.reconciler import MakeHostDriver, no_hosts
 from isthmus.reconcilers.jobs.image_resolving import MakeClient
 from isthmus.reconcilers.parts import PARTS
 from isthmus.reconcilers.shared import Shared
@@ -41,6 +42,7 @@ class ControlPlane:
         others_write: bool = False,
         sealer: Sealer | None = None,
         make_registries: MakeClient | None = None,
+        make_host: MakeHostDriver = no_hosts,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
         shared = Shared(
@@ -55,6 +57,7 @@ class ControlPlane:
             others_write=others_write,
             sealer=sealer,
             make_registries=make_registries,
+            make_host=make_host,
             now=now,
         )
         self._manager = Manager([declare(shared) for declare in PARTS], shared.informers, shared.queues)

@@ -22,9 +22,11 @@ from isthmus.engines.local.driver import LocalEngine
 from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
+from isthmus.resources.hosts import Host
 from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 if TYPE_CHECKING:
+    from isthmus.hosts.base import HostDriver
     from isthmus.images.registries import RegistryClient
 
 MakeDriver = Callable[[Site, ServerSettings], Engine]
@@ -133,6 +135,13 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             start_seconds=parse_duration(spec.start_timeout),
         )
     )
+
+
+def host_driver(host: Host) -> HostDriver:
+    """What reaches a machine from outside."""
+    from isthmus.hosts.redfish.driver import RedfishDriver  # a platform without hosts need not load it
+
+    return RedfishDriver(host.spec.redfish)
 
 
 def registry_client(authorities: str) -> RegistryClient:

@@ -65,7 +65,7 @@ from .bootstrap import (
 )
 from .certificates import TlsIdentity
 from .control_plane import ControlPlane
-from .drivers import Drivers, registry_client
+from .drivers import Drivers, host_driver, registry_client
 from .engine_images import EngineImages
 from .listening import Listener
 from .logs import EngineLogs
@@ -195,6 +195,7 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
             others_write=settings.in_cluster,
             sealer=sealer,
             make_registries=registry_client,
+            make_host=host_driver,
         )
         try:
             await plane.run()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from isthmus.engines.base import Engine
 from isthmus.errors import Conflict, NotFound
+from isthmus.reconcilers.hosts.reconciler import MakeHostDriver, no_hosts
 from isthmus.reconcilers.jobs.image_resolving import MakeClient
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.jobs import Job
@@ -62,6 +63,8 @@ class Plane:
         """Whether they run images; set before a site is opened."""
         self.make_registries: MakeClient | None = None
         """What asks registries; none: nobody does."""
+        self.make_host: MakeHostDriver = no_hosts
+        """What reaches machines from outside."""
         self.blobs = DirectoryBlobs(folder / "files")
         self.leadership = Toggled()
         self.shift = timedelta()
@@ -99,6 +102,7 @@ class Plane:
             make_engine=self.make_engine,
             leadership=self.leadership,
             make_registries=self.make_registries,
+            make_host=self.make_host,
             now=self.now,
         )
         self.task = asyncio.create_task(plane.run())

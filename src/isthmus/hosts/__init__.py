@@ -1,0 +1,1 @@
+"""What owns machines: the contract that a driver of hosts fulfils (`base`), and a folder for each driver."""
