@@ -106,14 +106,16 @@ def _length(value: Any, context: Mapping[str, Any], fields: Sequence[str]) -> st
     del value, fields
     if "max_length" in context:
         return f"has {context.get('actual_length', 'too many')} entries; {context['max_length']} are allowed"
-    return f"needs at least {context.get('min_length', 1)} entries"
+    least = context.get("min_length", 1)
+    return "must not be empty" if least == 1 else f"needs at least {least} entries"
 
 
 def _text_length(value: Any, context: Mapping[str, Any], fields: Sequence[str]) -> str:
     del fields
     if "max_length" in context:
         return f"has {len(str(value)):,} characters; {context['max_length']:,} are allowed"
-    return f"needs at least {context.get('min_length', 1)} characters"
+    least = context.get("min_length", 1)
+    return "must not be empty" if least == 1 else f"needs at least {least} characters"
 
 
 def _text(value: Any, context: Mapping[str, Any], fields: Sequence[str]) -> str:
