@@ -170,7 +170,7 @@ def in_order(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm-release", default="", help="run Slurm of this Debian release, such as trixie, in tests")
-    parser.addoption("--crash-points", default="3", help="how many crash points by chance, all, or names with commas")
+    parser.addoption("--crash-points", default="3", help="so many crash points by chance, all, a part (2/6), or names")
     parser.addoption("--all-variants", action="store_true", help="of tests marked `sampled`, try every variant")
     parser.addoption("--write-durations", action="store_true", help="write tests/durations.txt again")
 

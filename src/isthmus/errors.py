@@ -22,6 +22,7 @@ IsthmusError
 │   ├── SiteUnavailable    the site's engine did not answer: nothing is known, nothing is assumed
 │   │   └── Superseded         another control plane has opened the site since: open it anew, if it is still ours
 │   ├── HostUnavailable    a machine's BMC did not answer: nothing is known, nothing is assumed
+│   ├── PortClosed         nothing listens on that port of the job, or not yet
 │   └── Unreachable        the server could not be reached at all: nothing was sent
 ├── EngineRefused      the engine answered, and its answer is no
 ├── HostRefused        a machine's BMC answered, and its answer is no or cannot be believed
@@ -152,6 +153,12 @@ class HostUnavailable(Unavailable):
     """A machine's BMC did not answer: nothing is known."""
 
     code = "HostUnavailable"
+
+
+class PortClosed(Unavailable):
+    """Nothing listens on that port of the job, or not yet."""
+
+    code = "PortClosed"
 
 
 class Unreachable(Unavailable):

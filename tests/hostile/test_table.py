@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from starlette.routing import Route, Router
 
 import isthmus
 from isthmus.api.app import create_app
@@ -27,16 +25,15 @@ from isthmus.console import Console
 from isthmus.console.sessions import new_key
 from isthmus.engines.local.layout import RunFolder
 from isthmus.errors import Invalid
-from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT, TOKEN, Kind
+from isthmus.resources.kinds import EXPERIMENT, JOB, Kind
 from isthmus.resources.validation import validate
 from isthmus.testing.apis import TENANT_NAME, RunningApi, running_api
 from isthmus.testing.servers import GROUP
 
 from .conftest import code_in
+from .places import HOSTILE, TEXTS, filled, finite, merged, of_members, pages, places, with_
 
 pytestmark = pytest.mark.anyio
-OF_MEMBERS = (JOB, EXPERIMENT, TOKEN, TENANT)
-"""The kinds that members and admins of a tenant write."""
 
 OBJECT = "1.5 MiB, as the whole object"
 ELSEWHERE = {
@@ -58,6 +55,7 @@ ELSEWHERE = {
     "metadata.namespace": "the namespace of the request, or refused",
     "metadata.uid": "given by the server",
     "metadata.resourceVersion": "18 digits",
+    "metadata.labels": "1,000",
     "metadata.annotations": "256 KiB together, 1,000 of them",
     "metadata.annotations{}": "256 KiB together",
     "metadata.finalizers": "32",
@@ -83,94 +81,20 @@ FILES_OF_RUNS = {
 }
 """Every file of a run that its job may have been able to write, and how much of it is read."""
 
-TEXTS = ("²", "9" * 400, "-1", "1e999", "nan", "\x7f\u202e", "a/" * 300 + "..", "%00", "9999-12-31T23:59:59-23:59")
-HOSTILE: Mapping[str, tuple[Any, ...]] = {
-    "string": ("", "²", "9" * 300_000, "1s" * 100_000, "a/" * 100_000, "\x00", "\x1b[31m", "((" * 50_000, "\u202e" * 9),
-    "integer": (2**63 - 1, -(2**63), 10**300, True, 1.5, "²"),
-    "number": (1e308, -1e308, 5e-324, 10**300, "nan"),
-    "array": ([], [None] * 100_000, ["a"] * 100_000, [[]] * 1000),
-    "map": ({}, {str(n): None for n in range(50_000)}, {"x" * 100_000: "y"}, {"\x00": {}}),
-}
-
-
-class Leaf:
-    """One place in an object, what may stand there, and whether the schema bounds it."""
-
-    def __init__(self, path: str, type_: str, bounded: bool) -> None:
-        self.path, self.type, self.bounded = path, type_, bounded
-
-
-def leaves(
-    schema: Mapping[str, Any], known: Mapping[str, Any], path: str = "", above: tuple[str, ...] = ()
-) -> Iterator[Leaf]:
-    """Every place below, by the model's own schema."""
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        if name not in above:
-            yield from leaves(known[name], known, path, (*above, name))
-        return
-    for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
-        yield from leaves(choice, known, path, above)
-    keys = schema.keys()
-    match schema.get("type"):
-        case "string":
-            yield Leaf(
-                path, "string", bool(keys & {"maxLength", "enum", "const"}) or _finite(schema.get("pattern", ""))
-            )
-        case "array":
-            yield Leaf(path, "array", "maxItems" in keys)
-            yield from leaves(schema.get("items", {}), known, f"{path}[]", above)
-        case "object":
-            for name, inner in schema.get("properties", {}).items():
-                yield from leaves(inner, known, f"{path}.{name}" if path else name, above)
-            if schema.get("additionalProperties"):
-                yield Leaf(path, "map", "maxProperties" in keys)
-                if isinstance(schema["additionalProperties"], Mapping):
-                    yield from leaves(schema["additionalProperties"], known, f"{path}{{}}", above)
-        case "integer" | "number" as number:
-            yield Leaf(path, number, bounded=True)  # 64 bits, and finite, for every document
-
-
-def _finite(pattern: str) -> bool:
-    """Whether a pattern has a longest text: it is anchored, and nothing in it is repeated for ever."""
-    without_sets = re.sub(r"\[(?:\\.|[^\]\\])*\]|\\.", "x", pattern)
-    return pattern.startswith("^") and pattern.endswith("$") and not re.search(r"[*+]|,}", without_sets)
-
-
-def places(kind: Kind) -> dict[str, Leaf]:
-    schema = kind.model.model_json_schema(by_alias=True)
-    found = leaves(schema, schema.get("$defs", {}))
-    return {leaf.path: leaf for leaf in found if leaf.path.startswith(("spec", "metadata"))}
-
 
 def test_every_field_has_a_bound() -> None:
-    unbounded = {leaf.path for kind in OF_MEMBERS for leaf in places(kind).values() if not leaf.bounded}
+    unbounded = {leaf.path for kind in of_members() for leaf in places(kind).values() if not leaf.bounded}
     assert sorted(unbounded - ELSEWHERE.keys()) == [], "give it a bound, or say in ELSEWHERE which it has"
     assert sorted(ELSEWHERE.keys() - unbounded) == [], "there is no such field any more, or its schema has a bound"
 
 
 def test_patterns_without_end_are_seen() -> None:
-    assert _finite(r"^[A-Za-z0-9_.+@:*&|,()\[\]-]{1,512}$")
-    assert not _finite("^a+$")
-    assert not _finite("[a-z]{3}")
+    assert finite(r"^[A-Za-z0-9_.+@:*&|,()\[\]-]{1,512}$")
+    assert not finite("^a+$")
+    assert not finite("[a-z]{3}")
 
 
-def with_(path: str, value: Any) -> Any:
-    """An object with a value at a path."""
-    part, _, rest = path.partition(".")
-    inner = with_(rest, value) if rest else value
-    while part.endswith(("[]", "{}")):
-        inner = [inner] if part.endswith("[]") else {"key": inner}
-        part = part[:-2]
-    return {part: inner}
-
-
-def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    both = {key: merged(one[key], other[key]) for key in one.keys() & other.keys() if isinstance(one[key], dict)}
-    return {**one, **other, **both}
-
-
-@pytest.mark.parametrize("kind", OF_MEMBERS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", of_members(), ids=lambda kind: kind.name)
 def test_every_field_takes_whatever_is_sent(kind: Kind) -> None:
     """A value comes out, or Invalid: nothing else."""
     work: dict[str, Any] = {"spec": {"command": ["true"], "template": {"command": ["true"]}}}
@@ -232,13 +156,12 @@ def operations() -> Iterator[tuple[str, str, str]]:
 async def test_every_parameter_takes_whatever_is_sent(api: RunningApi) -> None:
     asked = sorted(set(operations()))
     assert len(asked) > 40
-    filled = {"namespace": TENANT_NAME, "name": "there", "digest": "sha256:" + "0" * 64, "path": "a"}
     broken = []
     async with api.client() as client:
         for method, path, name in asked:
             if method not in ("GET", "DELETE"):
                 continue
-            place = re.sub(r"{(\w+)}", lambda found: filled.get(found[1], "x"), path)
+            place = filled(path)
             for text in TEXTS:
                 ends = "&timeoutSeconds=1" if name != "timeoutSeconds" and name != "follow" else ""
                 query = f"{name}={quote(text)}{ends}"
@@ -269,12 +192,6 @@ def names_in_queries() -> set[str]:
     return found
 
 
-def pages(router: Router) -> Iterator[Route]:
-    yield from (route for route in router.routes if isinstance(route, Route))
-    if isinstance(router.default, Router):
-        yield from pages(router.default)
-
-
 async def test_every_page_takes_whatever_is_sent(api: RunningApi) -> None:
     console = Console(api.context, create_app(api.context), new_key())
     names = names_in_queries()
@@ -288,11 +205,7 @@ async def test_every_page_takes_whatever_is_sent(api: RunningApi) -> None:
             if "GET" not in (route.methods or ()) or "/live" in route.path or "follow" in route.path:
                 continue  # what never ends is asked in the table of inputs
             for text in TEXTS:
-                place = re.sub(
-                    r"{(\w+)(:\w+)?}",
-                    lambda found: {"namespace": TENANT_NAME, "name": "there"}.get(found[1], "x"),
-                    route.path,
-                )
+                place = filled(route.path)
                 query = "&".join(f"{name}={quote(text)}" for name in sorted(names))
                 answer = await client.get(f"{place}?{query}")
                 if answer.status_code >= 500:

@@ -10,12 +10,14 @@ import random
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from isthmus.images.layers import BadLayer, Limits, RootFolder
+from isthmus.images.tar_streams import TarReader
 from isthmus.testing.image_archives import folder, layer, link, member
 
 Unpack = Callable[..., RootFolder]
@@ -50,6 +52,22 @@ def untouched(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "root"]
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["secret"]
     assert (tmp_path / "outside" / "secret").read_text() == "secret"
+
+
+class Pieces:
+    """A stream of which one piece is in memory at a time."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, b""
+
+    def read(self, size: int, /) -> bytes:
+        while len(self._rest) < size and (more := next(self._pieces, b"")):
+            self._rest += more
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return taken
+
+    def skip(self, size: int, /) -> int:
+        return len(self.read(size))
 
 
 def refused(unpack: Unpack, tmp_path: Path, *layers: bytes, limits: Limits | None = None) -> str:
@@ -233,6 +251,23 @@ def test_a_bomb_of_a_header_is_not_read(unpack: Unpack, tmp_path: Path) -> None:
         info = tarfile.TarInfo("h")
         info.type, info.size = kind, 2**33
         assert "are read" in refused(unpack, tmp_path, info.tobuf(tarfile.GNU_FORMAT))
+
+
+def test_headers_about_a_member_that_never_comes_take_no_memory() -> None:
+    def headers() -> Iterator[bytes]:
+        for number in range(100):
+            record = f"{number:04}=".encode() + b"x" * 300_000
+            record = f"{len(record) + 8} ".encode() + record + b"\n"
+            info = tarfile.TarInfo("h")
+            info.type, info.size = b"x", len(record)
+            yield info.tobuf(tarfile.USTAR_FORMAT) + record + bytes(-len(record) % 512)
+
+    tracemalloc.start()
+    try:
+        assert list(TarReader(Pieces(headers()))) == []
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("mark", ["GNU.sparse.major", "GNU.sparse.realsize"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,24 @@ async def test_tokens_are_fetched_over_https_and_not_shown_to_others(fake: FakeR
     stored = [headers for path, headers in fake.asked if path.startswith("/store")]
     assert len(stored) == 3
     assert not any("authorization" in headers for headers in stored)
+
+
+async def test_a_token_that_is_a_bomb_is_not_decompressed(fake: FakeRegistry, faked: Found) -> None:
+    bomb = gzip.compress(bytes(64 * 2**20))
+
+    def guarded(path: str, _headers: dict[str, str]) -> Answer:
+        if path.startswith("/token"):
+            return 200, {"content-encoding": "gzip"}, bomb
+        return 401, {"www-authenticate": f'Bearer realm="https://{fake.host}/token"'}, b""
+
+    fake.answer = guarded
+    tracemalloc.start()
+    try:
+        with pytest.raises(EngineRefused, match="without an account"):
+            await faked.content(f"{fake.host}/x:1")
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
 
 
 def changed(digest: str) -> Answer:

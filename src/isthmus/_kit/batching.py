@@ -1,6 +1,7 @@
 """Batches: what is asked for while something is under way goes together in the next round.
 
-Whoever comes alone goes at once; in a burst, the rounds grow by themselves. Each gets its own result or its own error.
+Whoever comes alone goes at once; in a burst, the rounds grow by themselves, to a limit if there is one. Each gets its
+own result or its own error.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ Answer = Callable[[Sequence[A]], Awaitable[Sequence[R | Exception]]]
 class Batches(Generic[A, R]):
     """Gathers what is asked for."""
 
-    def __init__(self, name: str, answer: Answer[A, R], *, failed: Callable[[str], None]) -> None:
-        self._answer = answer
+    def __init__(
+        self, name: str, answer: Answer[A, R], *, failed: Callable[[str], None], most: int | None = None
+    ) -> None:
+        self._answer, self._most = answer, most
         self._waiting: list[tuple[A, asyncio.Future[R]]] = []
         self._task = Supervised(name, self._run, ends=True, failed=failed)
 
@@ -40,7 +43,8 @@ class Batches(Generic[A, R]):
 
     async def _run(self) -> None:
         while self._waiting:
-            taken, self._waiting = self._waiting, []
+            most = len(self._waiting) if self._most is None else self._most
+            taken, self._waiting = self._waiting[:most], self._waiting[most:]
             answers: Sequence[R | Exception]
             try:
                 answers = await self._answer([item for item, _ in taken])

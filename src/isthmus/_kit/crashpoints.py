@@ -5,9 +5,10 @@ called after the function it stands in and the effect, such as `SharedFiles._cre
 effects follow from the code, and nobody keeps a list of them. Writes of reconcilers have theirs in `store/points.py`.
 
 With `ISTHMUS_CRASH_AT=NAME` the process dies when it reaches the place for the first time, with `NAME#3` at the third
-time; with `ISTHMUS_CRASH_SIGNAL=SIGSTOP` beside it, it is only stopped there. With `ISTHMUS_CRASH_RECORD=FILE` each
-place that is reached is written to the file, one in a line: a test does that once and then kills at every line. Without
-these variables a place costs one comparison.
+time; several are separated by commas. With `ISTHMUS_CRASH_SIGNAL=SIGSTOP` beside it, it is only stopped there. With
+`ISTHMUS_CRASH_RECORD=FILE` each place that is reached is written to the file, one in a line, and whoever is started
+with the same file goes on counting: a test records them once and then kills at every line, also at several in the life
+of one server. Without these variables a place costs one comparison.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -26,11 +28,13 @@ T = TypeVar("T")
 VARIABLE = "ISTHMUS_CRASH_AT"
 RECORD = "ISTHMUS_CRASH_RECORD"
 SIGNAL = "ISTHMUS_CRASH_SIGNAL"
-_asked_for, _record = os.environ.get(VARIABLE), os.environ.get(RECORD)
+_asked_for, _record = frozenset(filter(None, os.environ.get(VARIABLE, "").split(","))), os.environ.get(RECORD)
 _signal = signal.Signals[os.environ.get(SIGNAL, "SIGKILL")]
 _watched = bool(_asked_for or _record)
 _lock = threading.Lock()
 _reached = Counter[str]()
+if _record and Path(_record).exists():
+    _reached.update(line.partition("#")[0] for line in Path(_record).read_text(encoding="ascii").split())
 
 
 def watched() -> bool:
@@ -69,8 +73,8 @@ def _reach(point: str) -> None:
     with _lock:
         _reached[point] += 1
         numbered = f"{point}#{_reached[point]}"
-        if _asked_for == numbered or (_asked_for == point and _reached[point] == 1):
-            signal.pthread_kill(threading.get_ident(), _signal)  # sent to the process, it might take one step more
         if _record:
             with open(_record, "a", encoding="ascii") as file:  # noqa: PTH123 - no more than this is needed
                 file.write(f"{numbered}\n")
+        if numbered in _asked_for or (point in _asked_for and _reached[point] == 1):
+            signal.pthread_kill(threading.get_ident(), _signal)  # sent to the process, it might take one step more

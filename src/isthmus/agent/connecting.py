@@ -115,8 +115,8 @@ class Connector:
         url = urlsplit(self._membership.url)._replace(scheme="wss", path=PATH).geturl()
         async with asyncio.timeout(CONNECT_SECONDS):
             channel = await connect(
-                url, ssl=self._tls, compression=None, max_size=LARGEST, ping_interval=None,
-                open_timeout=None, close_timeout=2, user_agent_header=None,
+                url, ssl=self._tls, proxy=self._membership.proxy or None, compression=None, max_size=LARGEST,
+                ping_interval=None, open_timeout=None, close_timeout=2, user_agent_header=None,
             )  # fmt: skip
         raw = channel.transport.get_extra_info("socket")
         if raw is not None:

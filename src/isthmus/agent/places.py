@@ -31,6 +31,8 @@ class Membership(NamedTuple):
     site: str
     authority: str
     """Certificates, in PEM, that vouch for the control plane: no others do."""
+    proxy: str = ""
+    """Address of the HTTP proxy on the way, `http://[user:password@]host:port`; empty: none."""
 
 
 class AgentPlace:
@@ -98,12 +100,13 @@ class AgentPlace:
     def keep(self, membership: Membership, key: str) -> None:
         """The machine has joined."""
         write_private(self._key, key)
-        write_private(self._membership, json.dumps(membership._asdict(), indent=2) + "\n")
+        write_private(self._membership, json.dumps(_said(membership), indent=2) + "\n")
 
     def membership(self) -> Membership:
         """Which site of which control plane; raises Misconfigured."""
         try:
-            return Membership(**json.loads(self._membership.read_text()))
+            said = json.loads(self._membership.read_text())
+            return Membership(**{name: said[name] for name in Membership._fields if name in said})
         except FileNotFoundError:
             raise Misconfigured(
                 f"this machine has not joined with the folder {self.data}; `isthmus agents invite` on the control "
@@ -111,3 +114,8 @@ class AgentPlace:
             ) from None
         except (OSError, ValueError, TypeError) as error:
             raise Misconfigured(f"{self._membership} cannot be read ({error}); join again") from None
+
+
+def _said(membership: Membership) -> dict[str, str]:
+    """As it is kept. What is empty is left out: an agent of an older version knows less."""
+    return {name: value for name, value in membership._asdict().items() if value}

@@ -14,13 +14,14 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import enrolling, files, health, openapi, site_images
+from . import audit_routes, enrolling, files, health, openapi, site_images
+from .auditing import is_change, note_request
 from .context import Context
 from .resources import discovery, reviews
 from .resources.dispatching import dispatch
 from .resources.targets import Target, find_target
 from .responses import error_response
-from .runs import logs, outputs, plans, telemetry, working_files
+from .runs import logs, outputs, plans, run_sockets, telemetry, working_files
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +48,15 @@ class Api:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
-        elif (serve := enrolling.socket(self.context, scope["path"])) is not None:
-            await serve(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1008})
+            await self._websocket(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for part in (enrolling, run_sockets):
+            if (serve := part.socket(self.context, scope["path"])) is not None:
+                await serve(scope, receive, send)
+                return
+        await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = find_target(scope["path"])
@@ -58,10 +64,14 @@ class Api:
 
         async def noting(message: Message) -> None:
             nonlocal begun
-            begun = True
+            if not begun:
+                begun = True
+                note_request(self.context, scope, target, message.get("status", 500))
             await send(message)
 
         try:
+            if self.context.audit is not None and scope["method"] != "DELETE" and is_change(scope):
+                self.context.audit.check()  # deleting makes room
             if "\0" in scope["path"]:  # no name has one, and databases take none in text
                 raise HTTPException(404, "the server could not find the requested resource")
             if target is not None:
@@ -74,7 +84,7 @@ class Api:
         except Exception as error:
             if begun:
                 raise
-            await error_response(error, _what(target))(scope, receive, send)
+            await error_response(error, _what(target))(scope, receive, noting)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -99,6 +109,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *plans.routes(context),
         *site_images.routes(context),
         *enrolling.routes(context),
+        *audit_routes.routes(context),
         *openapi.routes(context),
         *extra_routes,
     ]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from isthmus._kit.sealing import Sealer
 from isthmus.engines.agent.contacts import AgentHub
-from isthmus.engines.base import FilePart, FolderListing, SiteImage, Stream
+from isthmus.engines.base import (
+    Execution,
+    FilePart,
+    FolderListing,
+    PortStream,
+    SiteImage,
+    Stream,
+    TerminalSize,
+)
+from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job
@@ -61,6 +70,18 @@ class SiteImages(Protocol):
         ...
 
 
+class RunVisits(Protocol):
+    """Ways into jobs that run."""
+
+    async def connect(self, job: Job, port: int) -> PortStream:
+        """To a port; raises NotFound, PortClosed, EngineRefused, SiteUnavailable."""
+        ...
+
+    async def execute(self, job: Job, command: Sequence[str], terminal: TerminalSize | None) -> Execution:
+        """With a command; raises NotFound, EngineRefused, SiteUnavailable."""
+        ...
+
+
 class Plans(Protocol):
     """What would become of a job."""
 
@@ -110,8 +131,12 @@ class Context:
     """Images that sites keep; none: they are not offered."""
     sealer: Sealer | None = None
     """Seals what is secret on its way into the store; none: nothing secret is taken."""
+    visits: RunVisits | None = None
+    """Ports of running jobs and commands beside them; none: they are not offered."""
     agents: AgentHub | None = None
     """Where agents connect; none: they are not offered."""
+    audit: AuditLog | None = None
+    """Where acts are kept; none: they are not."""
     slowing: Slowing = field(default_factory=Slowing)
     """What is known of bad credentials."""
     work: WorkThreads = field(default_factory=WorkThreads)

@@ -30,6 +30,10 @@ def _groups() -> dict[str, str]:
     return {kind.plural: kind.group for kind in KINDS.values()}
 
 
+CALLER = "isthmus.caller"
+"""Where a scope has who was recognised."""
+
+
 def authorization_of(scope: Scope) -> bytes | None:
     """The Authorization header, as it was sent."""
     for name, value in scope["headers"]:
@@ -51,7 +55,8 @@ async def authenticated(scope: Scope, context: Context) -> Caller:
     if slowing.waiting and not authenticator.remembers(header):
         slowing.check(address)
     try:
-        return authenticator.authenticate(header)
+        caller = scope[CALLER] = authenticator.authenticate(header)
+        return caller
     except Unauthenticated:
         if header is not None and address:  # the console asks without one, and slows down by itself
             await slowing.failed(address, authenticator.name_in(header))

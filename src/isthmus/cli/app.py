@@ -42,6 +42,8 @@ COMMANDS = {
     "cancel": CommandPlace("jobs.jobs", "cancel"),
     "hold": CommandPlace("jobs.jobs", "hold"),
     "release": CommandPlace("jobs.jobs", "release"),
+    "exec": CommandPlace("jobs.exec", "exec_"),
+    "port-forward": CommandPlace("jobs.port_forward", "port_forward"),
     "compare": CommandPlace("experiments.compare", "compare"),
     "experiments": CommandPlace("experiments.experiments", "experiments"),
     "experiment": CommandPlace("experiments.experiments", "experiment"),
@@ -63,6 +65,7 @@ COMMANDS = {
     "tenants": CommandPlace("identity.tenants", "app"),
     "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
+    "audit": CommandPlace("identity.audit", "app"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),
     "install": CommandPlace("platform.installing", "install"),
@@ -77,6 +80,7 @@ COMMANDS = {
 _SETTINGS: dict[str, dict[str, Any]] = {
     "run": {"allow_interspersed_args": False},
     "compare": {"allow_interspersed_args": False},
+    "exec": {"allow_interspersed_args": False},
 }
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from os import PathLike
 from typing import Any, TypedDict
 
 from isthmus._kit.ids import suffix
@@ -34,6 +35,8 @@ class JobOptions(TypedDict, total=False):
     """Arguments of a script."""
     env: Mapping[str, str]
     image: str | None
+    requirements: str | PathLike[str] | Sequence[str] | Mapping[str, Any] | None
+    """Python packages that the site installs and keeps: a requirements.txt or pyproject.toml here, or its lines."""
     outputs: Sequence[str]
     """Patterns of files to keep, such as `out/*.csv`."""
     cpus: str | float | None
@@ -97,6 +100,7 @@ def job_manifest(
     spec["outputs"] = _texts("outputs", options.get("outputs"))
     spec["env"] = [{"name": name, "value": value} for name, value in _pairs("env", options.get("env"))]
     spec["image"] = options.get("image")
+    spec["python"] = _python(options.get("requirements"))
     spec["streams"] = "Separate" if options.get("separate") else None
     spec["resources"] = _resources(options)
     spec["array"] = _array(options.get("array"))
@@ -116,6 +120,13 @@ def job_manifest(
     if labels := _pairs("labels", options.get("labels")):
         meta["labels"] = dict(labels)
     return {"apiVersion": "isthmus.dev/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def _python(given: object) -> Object | None:
+    """The environment: as `client.requirements` read it from a file, or lines."""
+    if isinstance(given, str | PathLike):
+        raise Invalid("requirements: a file is read by run(); here give its lines as a list")
+    return dict(given) if isinstance(given, Mapping) else _set({"requirements": _texts("requirements", given)}) or None
 
 
 def with_stdin(job: Object, stdin: object | None) -> Object:

@@ -28,6 +28,7 @@ from .kubeconfigs import Access
 from .missing_names import check_names
 from .places import EXPERIMENTS, JOBS, Place, place_of
 from .requests import Object, Request
+from .requirements import read_requirements
 from .resuming import Feed, LogCursor, WatchCursor, WatchEvent
 
 if TYPE_CHECKING:
@@ -171,9 +172,11 @@ class Operations(ABC, Generic[Handle]):
         `files` is the folder; None sends nothing. The current folder, the default, is sent only if it is small;
         name it (`files=Path.cwd()`) to send it whatever its size. `stdin` is what it reads on standard input: bytes,
         or the path of a file. `notice` is called with what was left out unasked. The options are those of `JobOptions`.
-        An image may be a file here (`oci-archive:FILE`), which is sent along too. A site, device class or job that is
-        named and does not exist is refused, because the job would wait for it; `force` submits it all the same.
+        An image may be a file here (`oci-archive:FILE`), which is sent along too; `requirements` a file that is read. A
+        site, device class or job that is named and does not exist is refused, because the job would wait for it;
+        `force` submits it all the same.
         """
+        options["requirements"] = read_requirements(options.get("requirements"))
         wanted = job_manifest(command, script, None, options)  # wrong words are reported before anything is sent
         if not force:
             yield from check_names((yield from self._tenant(namespace)), wanted, _FORCE)

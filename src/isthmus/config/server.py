@@ -51,6 +51,9 @@ class ServerSettings:
     workers: int = 64
     """Jobs handled at the same time. Nearly all of the time is waiting for the store, for files or for an engine, and
     engines have limits of their own."""
+    audit_forward: str = ""
+    """Where entries of the audit log go beside the log: `syslog`, `syslog://HOST:PORT`, `syslog+tcp://HOST:PORT` or the
+    path of a file. Nothing: nowhere else."""
     log_level: str = "INFO"
     """How much is logged: DEBUG, INFO, WARNING, ERROR."""
 
@@ -83,6 +86,11 @@ class ServerSettings:
     def sites(self) -> Path:
         """Where local sites keep their runs."""
         return self.data / "sites"
+
+    @property
+    def audit_name(self) -> Path:
+        """Holds the name of this control plane's audit log, which lies with the files: `audit/NAME`."""
+        return self.data / "audit.name"
 
     @property
     def admin_token(self) -> Path:

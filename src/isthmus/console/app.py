@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from isthmus.api.auditing import note_page
 from isthmus.api.responses import error_response, status_of
 from isthmus.errors import IsthmusError, Unauthenticated
 
@@ -119,7 +120,12 @@ class Console:
         async def serve(request: Request) -> Response:
             # The mark of before it is read: what changes during the reading is reported afterwards.
             visit = Visit(self._parts, request, self._parts.live.mark)
-            return await handler(visit if request.url.path.startswith(_OPEN) else await visit.checked())
+            if request.url.path.startswith(_OPEN):
+                return await handler(visit)
+            visit = await visit.checked()
+            if request.method == "GET" and (caller := visit.known_caller) is not None:
+                note_page(self._parts.context, request.scope, caller)
+            return await handler(visit)
 
         return serve
 

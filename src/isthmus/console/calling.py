@@ -14,6 +14,7 @@ from urllib.parse import quote
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from isthmus.api.auditing import NOWHERE, ORIGIN, Origin
 from isthmus.errors import (
     AlreadyExists,
     Cause,
@@ -51,6 +52,8 @@ class Asker:
 
     api: ASGIApp
     header: bytes
+    origin: Origin = NOWHERE
+    """Where the browser is, and which it is."""
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, query: str = "", media: str = "application/json"
@@ -116,6 +119,7 @@ class Asker:
             "query_string": query,
             "headers": [(b"authorization", self.header), (b"host", b"console"), *headers],
             "client": None,
+            ORIGIN: self.origin,
             "server": None,
         }
 

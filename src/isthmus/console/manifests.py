@@ -29,6 +29,7 @@ FIELDS = (
     "spec.command",
     "spec.script",
     "spec.image",
+    "spec.python.requirements",
     "spec.env",
     "spec.files",
     "spec.outputs",
@@ -88,6 +89,8 @@ def from_form(fields: Mapping[str, str]) -> dict[str, Any]:
             _put(manifest, path, _number(path, given[path]))
     if env := _pairs(given, "spec.env"):
         _put(manifest, "spec.env", [{"name": key, "value": value} for key, value in env.items()])
+    if lines := [line.strip() for line in given.get("spec.python.requirements", "").splitlines() if line.strip()]:
+        _put(manifest, "spec.python.requirements", lines)
     for path in ("spec.outputs", "spec.placement.sites"):
         if path in given:
             _put(manifest, path, given[path].split())
@@ -143,6 +146,7 @@ def to_form(manifest: Mapping[str, Any]) -> dict[str, str] | None:
         "spec.command": shlex.join(spec.get("command") or ()),
         "spec.env": _lines({one["name"]: one.get("value", "") for one in spec.get("env") or ()}),
         "spec.outputs": "\n".join(spec.get("outputs") or ()),
+        "spec.python.requirements": "\n".join((spec.get("python") or {}).get("requirements") or ()),
         "spec.placement.sites": " ".join((spec.get("placement") or {}).get("sites") or ()),
         "spec.dependencies": " ".join(one["job"] for one in spec.get("dependencies") or ()),
         "dependency-condition": next((one.get("condition") for one in spec.get("dependencies") or ()), None),

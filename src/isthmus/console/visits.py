@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from isthmus.api.auditing import origin_of
 from isthmus.api.requests import read_body
 from isthmus.errors import Forbidden, Invalid, Unauthenticated
 from isthmus.identity.authorizing import allowed, visible_tenants
@@ -78,10 +79,18 @@ class Visit:
         """Who it is, now; raises Unauthenticated."""
         return self.parts.context.authenticator.authenticate(self.session.header)
 
+    @property
+    def known_caller(self) -> Caller | None:
+        """The same; None if nobody is signed in."""
+        try:
+            return self.caller
+        except Unauthenticated:
+            return None
+
     @cached_property
     def asker(self) -> Asker:
         """The API, with the caller's own token."""
-        return Asker(self.parts.api, self.session.header)
+        return Asker(self.parts.api, self.session.header, origin_of(self.request.scope))
 
     @cached_property
     def tenants(self) -> frozenset[str] | None:
@@ -123,7 +132,7 @@ class Visit:
         """Refuse what a page of another site may have sent; a script of ours names the code in a header."""
         site = self.request.headers.get("sec-fetch-site", "same-origin")
         origin = self.request.headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc != self.request.headers.get("host", "")
+        foreign = origin is not None and origin.partition("://")[2] != self.request.headers.get("host", "")
         if foreign or site not in ("same-origin", "none"):
             raise Forbidden("the form was sent by a page of another site; open the console itself")
         mine = self.session.word if word is None else word
@@ -178,6 +187,5 @@ def back_to(path: str) -> Response:
 
 def local_path(path: str) -> str:
     """A path of the console, as an address may name it; the overview if it is anything else."""
-    parts = urlsplit(path)
-    inside = path.startswith(f"{BASE}/") and not parts.netloc and not parts.scheme and "\\" not in path
+    inside = path.startswith(f"{BASE}/") and "\\" not in path  # what begins so names neither scheme nor host
     return path if inside and path.isprintable() else f"{BASE}/"

@@ -33,6 +33,8 @@ from isthmus.resources.jobs import DependencyCondition
 from isthmus.resources.sites import AgentContact, Capacity, SiteNode, SiteQueue
 from isthmus.resources.trees import TreeFile
 
+from .environment_words import PythonSetup
+
 OptionsT = TypeVar("OptionsT", bound=EngineOptions)
 
 
@@ -151,10 +153,12 @@ class Run:
     array: ArrayPart | None = None
     login: RegistryLogin | None = None
     """With which the image is fetched, if it is not for everybody. Written nowhere."""
+    python: PythonSetup | None = None
+    """The environment of Python packages that it has; None: none of its own."""
     member: str = ""
     """Who of the tenant submitted it; empty where that is not known."""
-    placed_at: datetime | None = None
-    """When it was decided to submit it; None where that is not known."""
+    placed_here: bool = True
+    """Whether the control plane that submits it placed it; otherwise another one may be about to submit it too."""
 
     def section(self, kind: type[OptionsT]) -> OptionsT:
         """The section of this kind, or an empty one."""
@@ -206,6 +210,8 @@ class Capabilities:
     images: bool = False
     image_files: bool = False
     """Runs images that are among the files sent along, and not only those of registries."""
+    environments: bool = False
+    """Makes environments of Python packages for runs."""
     hold: bool = False
     """Holds and releases what waits in its queue: it is a `HoldingEngine`."""
     dependencies: bool = False
@@ -452,6 +458,83 @@ class HoldingEngine(Protocol):
 
     async def release(self, run_id: str) -> None:
         """Let it start, if it was held by us; raises SiteUnavailable."""
+        ...
+
+
+class PortStream(Protocol):
+    """A connection to a port of a run: bytes both ways."""
+
+    async def receive(self) -> bytes:
+        """What came, at most some 64 KiB; empty when nothing more will. Raises OSError when it broke."""
+        ...
+
+    async def send(self, data: bytes) -> None:
+        """Hand bytes over; returns when the other side can take more. Raises OSError when it broke."""
+        ...
+
+    async def finish(self) -> None:
+        """Nothing more will be sent."""
+        ...
+
+    async def close(self) -> None:
+        """Let go, at once."""
+        ...
+
+
+@runtime_checkable
+class PortEngine(Protocol):
+    """An engine that leads to ports of runs that are under way."""
+
+    async def connect(self, run_id: str, port: int) -> PortStream:
+        """Connect to a port on which a program of the run listens, on the loopback of its own network.
+
+        Raises NotFound if the run is not under way, PortClosed if nothing listens there, EngineRefused if this run can
+        never be reached, SiteUnavailable.
+        """
+        ...
+
+
+class TerminalSize(NamedTuple):
+    """Of a terminal, in characters."""
+
+    rows: int
+    columns: int
+
+
+class Execution(Protocol):
+    """A command beside a run."""
+
+    async def write(self, data: bytes) -> None:
+        """To its standard input; what it does not read any more is dropped."""
+        ...
+
+    async def finish(self) -> None:
+        """Its standard input ends."""
+        ...
+
+    def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """What it prints, until it has ended. With a terminal all of it is standard output."""
+        ...
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Its terminal, if it has one, was made larger or smaller."""
+        ...
+
+    async def wait(self) -> int:
+        """Its exit code, or minus the number of the signal that ended it; raises SiteUnavailable if that is lost."""
+        ...
+
+    async def close(self) -> None:
+        """Let go; a command that still runs is ended."""
+        ...
+
+
+@runtime_checkable
+class ExecEngine(Protocol):
+    """An engine that runs commands beside runs that are under way: in the same sandbox, as the same account."""
+
+    async def execute(self, run_id: str, command: Sequence[str], terminal: TerminalSize | None = None) -> Execution:
+        """Start a command; raises NotFound if the run is not under way, EngineRefused, SiteUnavailable."""
         ...
 
 

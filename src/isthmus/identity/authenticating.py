@@ -114,6 +114,10 @@ class Authenticator:
         parts = split_secret(_presented(header))
         return parts[0] if parts else ""
 
+    def knows(self, name: str) -> bool:
+        """Whether there is a token of this name."""
+        return name in self._tokens
+
     def tenant(self, name: str) -> KnownTenant | None:
         """The tenant as last seen."""
         return self._tenants.get(name)

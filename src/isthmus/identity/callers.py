@@ -25,12 +25,26 @@ class Caller:
     personal: bool = False
     """Whether the platform vouches for the user: a token of a tenant says who its admins like."""
 
+    @property
+    def credential(self) -> str:
+        """What was presented, for the audit log."""
+        return f"token {self.token}" if self.token else ""
+
     def role_in(self, namespace: str) -> Role | None:
         """The higher of the role there and the platform role."""
         granted = self.grants.get(namespace)
         if granted is None or (self.platform is not None and RANKS[self.platform] > RANKS[granted]):
             return self.platform
         return granted
+
+    def is_owner(self, member: str | None, user: str | None) -> bool:
+        """Whether work that this member, or the token of this user where no member is known, created is the caller's.
+
+        What a person made is hers alone: a token of the tenant, which says what its admins like, is not enough.
+        """
+        if member is not None:
+            return self.personal and self.user == member
+        return user is not None and self.user == user
 
     @property
     def is_platform_admin(self) -> bool:

@@ -22,6 +22,8 @@ MOST_NAME = 4096
 _ZEROS = bytes(BLOCK)
 _OCTAL = re.compile(rb"[0-7]*")
 _LATEST = 2**40
+_READ, _SPARSE = (b"path", b"linkpath", b"size", b"mtime"), b"GNU.sparse."
+"""What is read of extended headers."""
 
 FILE, HARD_LINK, LINK, FOLDER, SPECIAL = "file", "hard link", "link", "folder", "special"
 _KINDS = {
@@ -125,7 +127,7 @@ class TarReader:
 
 
 def _entry(header: bytes, kind: bytes, size: int, extended: dict[str, str]) -> TarEntry:
-    if kind == b"S" or any(key.startswith("GNU.sparse.") for key in extended):
+    if kind == b"S" or "sparse" in extended:
         raise BadArchive("it has a sparse file; write it without (tar without --sparse)")
     if kind not in _KINDS:
         raise BadArchive(f"it has a member of the unknown type {kind!r}")
@@ -194,6 +196,9 @@ def _records(content: bytes) -> dict[str, str]:
         key, equals, value = content[space + 1 : end - 1].partition(b"=")
         if not equals:
             raise BadArchive("an extended header is damaged")
-        found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        if key.startswith(_SPARSE):
+            found["sparse"] = ""
+        elif key in _READ:  # of a member that never comes, others could be named without end
+            found[key.decode()] = value.decode("utf-8", "surrogateescape")
         at = end
     return found

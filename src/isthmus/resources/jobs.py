@@ -25,6 +25,7 @@ from .expressions import parse_expression
 from .fields import Below, Cpus, Duration, LogPattern, Memory, check_path, check_pattern
 from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
+from .python_environments import PythonEnvironment
 from .roles import READ, WRITE
 from .schemas.crd_rules import job_rules
 from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
@@ -253,6 +254,7 @@ class JobSpec(Model):
         max_length=512,
         description="container image: of a registry, or a file sent along (oci-archive:FILE)",
     )
+    python: PythonEnvironment | None = None
     files: Files | None = None
     outputs: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=list, max_length=256, description="patterns of files to keep: out/*.csv"

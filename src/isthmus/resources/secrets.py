@@ -1,8 +1,8 @@
 """Secret: credentials of a person or a tenant, given to nothing but her jobs.
 
 What is secret is written and never shown again: the API seals `password` on its way in (`sealed`), with a key that is
-not in the store, and bound to the object. A sealed text that is copied into another Secret, or beside another
-registry, does not open there.
+not in the store, and bound to the object and to whose it is. A sealed text that is copied into another Secret, beside
+another registry, or into somebody else's Secret of the same name, does not open there.
 
 A Secret is for the jobs of who made it; with `shared`, for those of the whole tenant. Where the platform does not know
 who made it (a token of the tenant and not of a person), it is for all jobs of which that is not known either.
@@ -64,17 +64,23 @@ class Secret(Resource):
     status: SecretStatus = Field(default_factory=SecretStatus)
 
     @property
-    def place(self) -> str:
-        """What its sealed text is bound to."""
-        return place_of(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+    def places(self) -> tuple[str, ...]:
+        """What its sealed text is bound to; the second as it was before it said whose it is."""
+        obj = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return place_of(obj, self.status.member), _place(obj)
 
     def serves(self, member: str | None) -> Self | None:
         """Itself, if it is for jobs of this member (None: it is not known whose they are)."""
         return self if self.spec.shared or self.status.member == member else None
 
 
-def place_of(obj: dict[str, Any]) -> str:
-    """What the sealed text of a Secret is bound to: the object, and where the password is sent."""
+def place_of(obj: dict[str, Any], member: str | None) -> str:
+    """What the sealed text of a Secret is bound to: the object, where the password is sent, and for whose jobs."""
+    for_whom = "shared" if obj["spec"].get("shared") else f"of {member}" if member is not None else "of nobody"
+    return f"{_place(obj)}\0{for_whom}"
+
+
+def _place(obj: dict[str, Any]) -> str:
     meta, spec = obj["metadata"], obj["spec"]
     return "\0".join((meta.get("namespace", ""), meta["name"], spec["type"], spec["registry"]))
 

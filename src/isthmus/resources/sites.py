@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 from .declarations import AGE, PUBLIC, Column, Kind, Navigation, Reference
 from .fields import ADMIN_ONLY, Duration, Memory
 from .meta import Condition, Model, Resource, ShortName, Time
+from .python_environments import SitePackages
 from .schemas.crd_rules import SITE_RULES
 from .states import SITE_PHASES, SITE_TRANSITIONS, SitePhase
 
@@ -337,6 +338,7 @@ class SiteSpec(Model):
     agent: AgentSite | None = None
     devices: list[SiteDevice] = Field(default_factory=list, max_length=256)
     registries: SiteRegistries | None = Field(default=None, description="where container images may come from")
+    packages: SitePackages | None = Field(default=None, description="where Python packages come from")
     prices: Prices | None = Field(default=None, description="per hour; of the sites with room the cheapest is taken")
     probe_interval: Duration = "30s"
     expose_nodes: bool = Field(

@@ -86,6 +86,8 @@ class Demand:
     """The image is among the files sent along."""
     image_from: str = ""
     """Registry and repository of the image."""
+    environment: bool = False
+    """It wants an environment of Python packages."""
     drivers: tuple[str, ...] = ()
     """The only drivers that understand all of it; empty: every one does."""
     sites: tuple[str, ...] = ()
@@ -114,6 +116,7 @@ def demand_of(tenant: str, spec: JobSpec, chosen: DeviceChosen | None = None) ->
         ),
         nodes=max((most for section in options.values() if (most := section.most_nodes)), default=resources.nodes),
         image=spec.image is not None,
+        environment=spec.python is not None,
         image_file=spec.image is not None and is_file(spec.image),
         image_from=repository_of(spec.image) if spec.image is not None else "",
         drivers=tuple(sorted(options)),

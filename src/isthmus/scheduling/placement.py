@@ -41,6 +41,8 @@ class SiteView:
     images: bool = False
     image_files: bool = False
     """Whether it runs images that are sent along as files."""
+    environments: bool = False
+    """Whether it makes environments of Python packages."""
     registries: tuple[str, ...] = ()
     """The only registries, or parts of them, that images may come from; empty: all."""
     largest: tuple[tuple[str, int], ...] = ()
@@ -178,6 +180,8 @@ def _unable(demand: Demand, site: SiteView) -> str | None:
         return "it does not run container images"
     if demand.image_file and not site.image_files:
         return "it runs images of registries only, and the job's image is a file"
+    if demand.environment and not site.environments:
+        return "it makes no environments of Python packages"
     if demand.image_from and not is_allowed(demand.image_from, site.registries):
         return f"it takes no images of {demand.image_from}, only of {', '.join(site.registries[:5])}"
     if not demand.image and not site.default_image:

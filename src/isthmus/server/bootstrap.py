@@ -106,6 +106,12 @@ async def storage_allowance(store: Store, namespace: str) -> Allowance | None:
     return Allowance(limit, used.logs_bytes + used.folders_bytes)
 
 
+def audit_folder(folder: Path, settings: ServerSettings) -> Path:
+    """Where this control plane writes its audit log: beside the files, so that all replicas can read it."""
+    name = _key(settings.audit_name, lambda: f"log-{suffix(8)}")
+    return folder / "audit" / name
+
+
 def console_key(folder: Path) -> str:
     """The key that seals the console's cookies, made once; control planes that share files share it."""
     return _key(folder / "console.key", new_key)

@@ -23,6 +23,7 @@ from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 from isthmus.resources.hosts import Host
+from isthmus.resources.python_environments import SitePackages
 from isthmus.resources.sites import ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def local(site: Site, settings: ServerSettings) -> Engine:
             max_file_bytes=parse_bytes(spec.max_file) if spec.max_file else 0,
             max_image_bytes=parse_bytes(spec.max_images),
             registry_authorities=_authorities(site),
+            package_index=_packages(site).index or "",
+            wheels=_packages(site).wheels or "",
             max_disk_bytes=parse_bytes(spec.max_disk) if spec.max_disk else 0,
             visible=tuple(Path(folder) for folder in spec.visible),
             devices=tuple(DeclaredDevices(d.class_, d.count, tuple(d.paths)) for d in site.spec.devices),
@@ -84,8 +87,14 @@ def slurm(site: Site, settings: ServerSettings) -> Engine:
             max_image_bytes=parse_bytes(spec.images.max_size),
             layers=settings.sites / site.name / "layers",
             registry_authorities=_authorities(site),
+            package_index=_packages(site).index or "",
+            wheels=_packages(site).wheels or "",
         )
     )
+
+
+def _packages(site: Site) -> SitePackages:
+    return site.spec.packages or SitePackages()
 
 
 def _authorities(site: Site) -> str:
@@ -128,6 +137,7 @@ def kubernetes(site: Site, settings: ServerSettings) -> Engine:
             helper_image=spec.helper_image,
             pull_policy=spec.pull_policy,
             pull_secrets=tuple(spec.pull_secrets),
+            package_index=_packages(site).index or "",
             uid=spec.uid,
             runtime_class=spec.runtime_class,
             node_selector=spec.node_selector,
@@ -157,7 +167,16 @@ def agent(agents: AgentHub, site: Site, settings: ServerSettings) -> Engine:
     before = site.status.agent.last_contact if site.status.agent else None
     if contact.heard_at is None and before is not None:
         contact.heard_at = parse_timestamp(before)
-    return AgentEngine(AgentSettings(site.name, settings.sites / site.name), contact)
+    joined = site.spec.agent is not None and site.spec.agent.key is not None
+    packages = _packages(site)
+    mine = AgentSettings(
+        site.name,
+        settings.sites / site.name,
+        joined=joined,
+        package_index=packages.index or "",
+        wheels=packages.wheels or "",
+    )
+    return AgentEngine(mine, contact)
 
 
 DRIVERS: Mapping[str, MakeDriver] = {"local": local, "slurm": slurm, "kubernetes": kubernetes}

@@ -19,6 +19,8 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from isthmus._kit.sockets import readable
+
 log = logging.getLogger(__name__)
 
 TLS_GREETING = 22
@@ -236,18 +238,4 @@ async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket
             peeked = connection.recv(1, socket.MSG_PEEK)
             return peeked[0] if peeked else None
         except BlockingIOError:
-            await _readable(loop, connection)
-
-
-async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def now() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(connection, now)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(connection)
+            await readable(connection)

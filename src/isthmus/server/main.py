@@ -42,6 +42,9 @@ from isthmus.engines.agent.contacts import AgentHub
 from isthmus.engines.agent.frames import LARGEST
 from isthmus.errors import Misconfigured
 from isthmus.identity.agent_keys import AgentKeys
+from isthmus.identity.audit import noting
+from isthmus.identity.audit.audit_log import AuditLog
+from isthmus.identity.audit.forwarding import Forwarder, parse_place
 from isthmus.identity.authenticating import Authenticator
 from isthmus.metrics import count_task_failure
 from isthmus.reconcilers.sites.registry import EngineRegistry
@@ -57,6 +60,7 @@ from . import certificates
 from .bootstrap import (
     DEFAULT_TENANT,
     admin_token,
+    audit_folder,
     console_key,
     files_folder,
     first_objects,
@@ -67,6 +71,7 @@ from .certificates import TlsIdentity
 from .control_plane import ControlPlane
 from .drivers import Drivers, host_driver, registry_client
 from .engine_images import EngineImages
+from .engine_visits import EngineVisits
 from .listening import Listener
 from .logs import EngineLogs
 from .plans import StorePlans
@@ -115,19 +120,50 @@ async def serve(settings: ServerSettings, ready: Callable[[Instance], None]) -> 
         port = _port(settings)
         try:
             async with _store(settings) as store:
-                await _serve(settings, store, port, ready)
+                shared = await _prepare(settings, store)
+                async with _audit(settings, store, shared) as audit:
+                    await _serve(settings, store, shared, audit, port, ready)
         finally:
             await port.close()
 
 
-async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: Callable[[Instance], None]) -> None:
+@asynccontextmanager
+async def _audit(settings: ServerSettings, store: Store, shared: Path) -> AsyncIterator[AuditLog]:
+    """The audit log, for as long as requests are answered."""
+    folder = audit_folder(shared, settings)
+    forward = Forwarder(parse_place(settings.audit_forward)) if settings.audit_forward else None
+    audit = AuditLog(folder, note=partial(noting.note, store, folder.name), forward=forward)
+    audit.open()
+    audit.start()
+    if forward is not None:
+        forward.start()
+    try:
+        yield audit
+    finally:
+        await audit.close()
+        if forward is not None:
+            await asyncio.to_thread(forward.close)
+
+
+async def _prepare(settings: ServerSettings, store: Store) -> Path:
+    """What the first start makes; the folder of files."""
     await check_complete(store)
     await first_objects(store, settings)
+    return await files_folder(store, settings)
+
+
+async def _serve(
+    settings: ServerSettings,
+    store: Store,
+    shared: Path,
+    audit: AuditLog,
+    port: HeldPort,
+    ready: Callable[[Instance], None],
+) -> None:
     token = await admin_token(store, settings)
     identity = _identity(settings)
     url, secure_url = _urls(settings, port.listener)
     write_access(settings.kubeconfig, Access(secure_url, token, DEFAULT_TENANT, identity.authority), "isthmus")
-    shared = await files_folder(store, settings)
     blobs = DirectoryBlobs(shared, partial(storage_allowance, store))
     await blobs.open()
     sealer = Sealer(secrets_key(shared))
@@ -150,7 +186,9 @@ async def _serve(settings: ServerSettings, store: Store, port: HeldPort, ready: 
         plans=StorePlans(store),
         images=EngineImages(store, engines),
         sealer=sealer,
+        visits=EngineVisits(engines),
         agents=agents,
+        audit=audit,
     )
     app = create_app(context, [_authority_route(identity)])
     console = Console(context, app, console_key(shared))

@@ -39,6 +39,8 @@ IMPORTING = Key(LEASE.name, SYSTEM_NAMESPACE, "importing")
 """There while an import is under way or was broken off. No control plane may act on half of the truth."""
 SESSIONS = "console-session-"
 """How the leases of the console's sessions begin."""
+AUDIT_LOGS = "audit-log-"
+"""How the leases begin that say how far an audit log has come."""
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "annotations", "finalizers",
          "ownerReferences")  # fmt: skip
 
@@ -57,8 +59,9 @@ async def export_objects(store: Store, *, tokens: bool = False) -> AsyncIterator
 
 
 def _passing(key: Key) -> bool:
-    """What belongs to those who are at work just now: who leads, who imports, who is signed in to the console."""
-    return key in (LEADER, IMPORTING) or (key.kind == LEASE.name and key.name.startswith(SESSIONS))
+    """What belongs to those who are at work just now: who leads, who imports, who is signed in to the console, and
+    logs that lie with their files."""
+    return key in (LEADER, IMPORTING) or (key.kind == LEASE.name and key.name.startswith((SESSIONS, AUDIT_LOGS)))
 
 
 async def check_complete(store: Store) -> None:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from isthmus.console import Console
 from isthmus.console.sessions import new_key
 from isthmus.engines.base import FilePart, FolderListing, Stream
 from isthmus.engines.browsing import list_folder, read_part
+from isthmus.identity.audit import noting
+from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.authenticating import Authenticator
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.resources.jobs import Job
@@ -158,6 +161,9 @@ async def running_api(
     telemetry = Telemetry(folder / "series.db", logs)
     await telemetry.open()
     folders = DiskFolders(folder / "runs")
+    audit = AuditLog(folder / "audit" / "log-test", note=partial(noting.note, store, "log-test"))
+    audit.open()
+    audit.start()
     context = Context(
         store,
         authenticator,
@@ -169,6 +175,7 @@ async def running_api(
         plans=StorePlans(store),
         images=EngineImages(store, EngineRegistry()),
         sealer=Sealer(sealing_key()),
+        audit=audit,
     )
     app = create_app(context)
     console = Console(context, app, new_key())
@@ -191,6 +198,7 @@ async def running_api(
         listener.close()
         await console.close()
         await telemetry.close()
+        await audit.close()
         await authenticator.close()
         await store.close()
 

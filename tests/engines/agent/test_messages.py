@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isthmus.engines.agent.frames import ProtocolViolation, document
 from isthmus.engines.agent.linking import encode_body
 from isthmus.engines.agent.messages import (
     encode_observation,
@@ -103,6 +104,19 @@ def test_no_words_of_an_agent_harm_an_inventory_or_a_listing(one: Any, other: An
     assert not able.queues
     assert len(parse_listing({"files": one, "complete": other}, 10).files) <= 10
     assert all(len(found) < 60 for found in parse_ids(one))
+
+
+def test_numbers_without_end_are_none() -> None:
+    """JSON has whole numbers of any length, and Python reads them."""
+    endless = 10**400
+    seen = parse_observation({"endedAt": endless, "exitCode": endless, "usage": {"cpu_seconds": endless}}, NOW, 0.0)
+    assert (seen.ended_at, seen.exit_code) == (None, None)
+    inventory, _ = parse_inventory({"capacity": {"cpus": endless, "memoryBytes": endless, "devices": {"a": endless}}})
+    assert (inventory.capacity.cpus, inventory.capacity.memory_bytes, inventory.capacity.devices) == (0, 0, {})
+    assert parse_listing({"files": [["a", "File", endless, -endless]]}, 1).files[0].size == 0
+    for said in (b'{"a": NaN}', b'{"a": Infinity}', b"[" * 100_000, b"\xff", b""):
+        with pytest.raises(ProtocolViolation):
+            document(said)
 
 
 def test_words_that_are_not_known_conclude_nothing() -> None:

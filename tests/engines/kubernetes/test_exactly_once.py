@@ -65,7 +65,7 @@ async def test_stopped_and_woken_up_when_the_run_is_forgotten(
     cancelled: bool, lab: KubernetesLab, settings: KubernetesSettings, make_engine: MakeEngine
 ) -> None:
     """The name stays taken: what it creates is there, and is over."""
-    run = run_of("echo once", placed_at=utcnow())
+    run = run_of("echo once", placed_here=False)
     words = [sys.executable, str(Path(__file__).with_name("crashing.py")), str(settings.folder), settings.site]
     words += [str(settings.kubeconfig), IMAGE, run.id]
     env = {**os.environ, VARIABLE: "submit:begin", SIGNAL: "SIGSTOP"}
@@ -91,6 +91,22 @@ async def test_stopped_and_woken_up_when_the_run_is_forgotten(
         return pods_of(lab, run.id) == []
 
     await until(gone, "the tombstone to go")
+
+
+async def test_a_bar_of_a_run_that_nobody_forgot_goes_after_a_week(
+    lab: KubernetesLab, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job was deleted before it was sent: nothing but the bar is left of it."""
+    run_id = new_run_id()
+    first = await make_engine()
+    await first.cancel(run_id)
+    await first.probe([])
+    assert [pod["metadata"]["name"] for pod in pods_of(lab, run_id)] == [pods.name_of(run_id)]
+    later = await make_engine()
+    monkeypatch.setattr("isthmus.engines.kubernetes.driver.utcnow", lambda: utcnow() + KEPT * 2)
+    await later.probe([])
+    assert pods_of(lab, run_id) == []
+    assert await later.observe(run_id) is None
 
 
 async def test_a_lost_reply_means_adopting(engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,19 @@ pytestmark = [pytest.mark.real, pytest.mark.kubernetes, pytest.mark.anyio]
 
 GARBAGE = r"printf '\377\376=\302\262\n\000\033[31m[{(\ncode=\302\262\nlate=\npeak=1e999\nend=-\noom=\n'"
 CONTROL = ("late", "grace", "ended", "stderr", "script", "staged")
+EVERYTHING = f"""
+: >/work/mine; : >/isthmus/late
+{{ find / -xdev -type f; find /isthmus /work /tmp /dev -type f; }} 2>/dev/null | sort -u | while read -r one; do
+  [ -w "$one" ] && echo "$one"
+done >/tmp/reached
+cat /tmp/reached
+while read -r one; do {GARBAGE} >"$one"; done </tmp/reached
+while read -r one; do rm -f "$one" && mkdir "$one"; done </tmp/reached
+kill -9 -1
+"""
+"""Whatever it may write: first the contents, then folders in the places of files; and then its own processes."""
 SCRIPTS = {
+    "everything it can reach": EVERYTHING,
     # What the wrapper leaves with the pod's status: first garbage, and then nothing else may be written there.
     "its report": f"{GARBAGE} >/dev/termination-log; chmod 000 /dev/termination-log; exit 3",
     "a long report": "head -c 100000 /dev/zero | tr '\\0' '=' >/dev/termination-log; chmod 0 /dev/termination-log",
@@ -49,11 +61,13 @@ async def test_whatever_a_job_writes_others_go_on(engine: KubernetesEngine, make
     # How much of a burst at the end arrives is for the container runtime: containerd 1.6 may drop the last of it.
     assert set(await whole_log(engine, runs["one long line"].id)) == set(b"x")
     assert set(await whole_log(engine, runs["many empty lines"].id)) == set(b"\n")
+    reached = (await whole_log(engine, runs["everything it can reach"].id)).splitlines()
+    assert {b"/isthmus/late", b"/dev/termination-log"} & set(reached), reached
     for name, run in runs.items():
         for stream in Stream:
             assert len(await engine.read_log(run.id, stream, 0, 100)) <= 100
         await engine.read_samples(run.id, 0, 100)
-        if name.startswith("control"):
+        if name.startswith(("control", "everything")):
             continue  # the helper that keeps its files may be gone by its own doing
         sink = MemorySink()
         await engine.collect(run.id, ["**"], sink)

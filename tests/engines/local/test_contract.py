@@ -10,7 +10,9 @@ import pytest
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.testing.engines import (
     BrowseContract,
+    ConnectContract,
     EngineTraits,
+    ExecContract,
     MeasureContract,
     ReadContract,
     Reopen,
@@ -21,7 +23,9 @@ from isthmus.testing.engines import (
 from .conftest import ACCOUNT, MakeEngine
 
 
-class TestSandboxed(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
+class TestSandboxed(
+    RunContract, ReadContract, BrowseContract, ConnectContract, ExecContract, MeasureContract, TaskContract
+):
     """As the machine allows it: bubblewrap and cgroups."""
 
     traits = EngineTraits(account=ACCOUNT)
@@ -39,10 +43,10 @@ class TestSandboxed(RunContract, ReadContract, BrowseContract, MeasureContract, 
         return make_engine
 
 
-class TestBare(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
+class TestBare(RunContract, ReadContract, BrowseContract, ConnectContract, ExecContract, MeasureContract, TaskContract):
     """Neither sandbox nor cgroups: accounts, sessions and rlimits only."""
 
-    traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)
+    traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False, leads_to_ports=False)
 
     @pytest.fixture
     def bare(self, open_folder: Path, tmp_path: Path) -> dict[str, object]:

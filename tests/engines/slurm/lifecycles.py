@@ -35,6 +35,7 @@ class Lifecycle:
     def __init__(self, server: ServerProcess, lab: SlurmLab, site: dict[str, Any], **environment: str) -> None:
         self._server, self._lab, self._site = server, lab, site
         self._environment = environment
+        """Also when it is started again: places are counted over the whole life."""
         self.name: str = site["metadata"]["name"]
         self.counts = lab.place.shared / f"counts-{self.name}"
         self.died = 0
@@ -156,5 +157,5 @@ class Lifecycle:
             if process.poll() is not None:
                 assert process.returncode == -9, self._server.log.read_text()[-3000:]
                 self.died += 1
-                self._server.start(wait=False)
+                self._server.start(wait=False, **self._environment)
             time.sleep(0.05)

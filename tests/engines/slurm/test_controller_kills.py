@@ -15,6 +15,7 @@ import pytest
 
 from isthmus.engines.base import EndReason, Observation, Run, RunState
 from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.observing import liveness
 from isthmus.engines.slurm.opening import make_engine
 from isthmus.errors import IsthmusError
 from isthmus.lab.slurm.cluster import SlurmLab
@@ -27,6 +28,8 @@ from .conftest import settings_of
 pytestmark = [pytest.mark.real, pytest.mark.anyio, pytest.mark.timeout(600)]
 ROUNDS, AT_ONCE = 4, 3
 PATIENCE = 150.0
+QUIET = 30.0
+"""Seconds of silence after which what Slurm does not know is lost: jobs so young write every second."""
 
 
 @pytest.fixture
@@ -36,7 +39,8 @@ def own_lab(release: str) -> Iterator[SlurmLab]:
 
 
 @pytest.fixture
-async def site(own_lab: SlurmLab) -> AsyncIterator[SlurmEngine]:
+async def site(own_lab: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SlurmEngine]:
+    monkeypatch.setattr(liveness, "QUIET_SECONDS", QUIET)
     engine = make_engine(settings_of(own_lab))
     await engine.open()
     yield engine

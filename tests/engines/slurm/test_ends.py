@@ -14,6 +14,7 @@ from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.observing import ends, observations
 from isthmus.engines.slurm.observing.ends import By, Own
 from isthmus.engines.slurm.observing.observations import Evidence, Word
+from isthmus.engines.slurm.states import BASE
 
 C, L, D = EndReason.CANCELLED, EndReason.NODE_LOST, EndReason.COMPLETED
 EXPECTED = {
@@ -93,6 +94,63 @@ def test_what_the_service_ended_as_it_began_was_cancelled_by_nobody() -> None:
     assert observations.over(short).reason is L
     long = replace(seen, job=replace(seen.job, started_at=start, ended_at=start + timedelta(seconds=60)))
     assert observations.over(long).reason is C
+
+
+T, M, P, S, G = (
+    EndReason.TIME_LIMIT, EndReason.OUT_OF_MEMORY, EndReason.PREEMPTED, EndReason.START_FAILED,
+    EndReason.SUPERVISOR_LOST,
+)  # fmt: skip
+# What Slurm says, and whether we asked for the end: how it ended, by what the run itself recorded, as in `Own`.
+OTHERS = {
+    ("COMPLETED", False): (D, D, D, D, D, D),
+    ("COMPLETED", True): (D, D, D, D, D, D),
+    ("FAILED", False): (S, S, D, D, D, D),
+    ("FAILED", True): (S, S, D, D, D, D),
+    ("TIMEOUT", False): (T, T, T, T, T, T),
+    ("TIMEOUT", True): (T, T, T, T, T, T),
+    ("DEADLINE", False): (T, T, T, T, T, T),
+    ("DEADLINE", True): (T, T, T, T, T, T),
+    ("OUT_OF_MEMORY", False): (M, M, M, M, M, M),
+    ("OUT_OF_MEMORY", True): (M, M, M, M, M, M),
+    ("NODE_FAIL", False): (L, L, L, D, D, L),
+    ("NODE_FAIL", True): (L, L, L, D, D, L),
+    ("BOOT_FAIL", False): (L, L, L, D, D, L),
+    ("BOOT_FAIL", True): (L, L, L, D, D, L),
+    ("PREEMPTED", False): (P, P, P, P, P, P),
+    ("PREEMPTED", True): (P, P, P, P, P, P),
+    ("REVOKED", False): (S, S, S, D, D, D),
+    ("REVOKED", True): (C, C, C, D, D, D),
+    ("", False): (G, G, G, D, D, D),
+    ("", True): (C, C, C, D, D, C),
+}
+"""`""`: neither Slurm nor its accounting knows the job."""
+
+
+@pytest.mark.parametrize(("said", "asked"), list(OTHERS))
+@pytest.mark.parametrize("own", list(Own))
+def test_of_everything_else_that_slurm_says(said: str, asked: bool, own: Own) -> None:
+    known = evidence(By.US if asked else By.UNKNOWN, own, said or "CANCELLED")
+    seen = observations.over(known if said else replace(known, job=None))
+    assert seen.reason is OTHERS[said, asked][list(Own).index(own)]
+    assert asked or "cancel" not in seen.message, "nobody asked for it"
+    if said:  # the accounting alone says the same
+        row = Accounted(7, (said,), nodes=known.job.nodes if known.job else "")
+        assert observations.over(replace(known, job=None, accounted=row)).reason is seen.reason
+    if own in CODES:
+        assert (seen.exit_code, seen.signal) == ((None, "SIGTERM") if own is Own.SIGNALLED else (CODES[own], None))
+
+
+@pytest.mark.parametrize(("word", "reason"), [({"missing": True}, S), ({"late": True}, T)])
+def test_what_the_script_says_of_itself_counts_without_slurm_too(word: dict[str, bool], reason: EndReason) -> None:
+    known = evidence(By.UNKNOWN, Own.FAILED, "FAILED")
+    assert known.word is not None
+    said = replace(known, word=replace(known.word, **word))
+    assert observations.over(said).reason is observations.over(replace(said, job=None)).reason is reason
+
+
+def test_every_end_that_slurm_knows_has_its_row() -> None:
+    over = {state for state, means in BASE.items() if means.reason is not None}
+    assert {said for said, _ in OTHERS} == over - {"CANCELLED"} | {""}
 
 
 def test_the_table_is_whole() -> None:

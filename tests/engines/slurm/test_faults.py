@@ -17,6 +17,7 @@ from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.engines.slurm import driver
 from isthmus.engines.slurm.driver import SlurmEngine
 from isthmus.engines.slurm.facts import SlurmJob
+from isthmus.engines.slurm.observing import liveness
 from isthmus.engines.slurm.opening import make_engine as make
 from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
 from isthmus.engines.slurm.transports import tokens
@@ -106,8 +107,11 @@ def _saved(lab: SlurmLab) -> bool:
     return file.exists() and b"afterany" in file.read_bytes()
 
 
-async def test_slurmctld_is_started_cold(broken: SlurmLab, make_engine: MakeEngine) -> None:
+async def test_slurmctld_is_started_cold(
+    broken: SlurmLab, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It forgets everything: what had ended is known by its own word, what waited is sent again, numbers are reused."""
+    monkeypatch.setattr(liveness, "QUIET_SECONDS", 5.0)
     settings = settings_of(broken)
     engine = await make_engine(settings)
     over, lost = run_of("echo over; exit 5"), run_of("echo running; exec sleep 1000")

@@ -11,10 +11,10 @@ import pytest
 
 from isthmus.engines.base import EndReason, Run
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.settings import RestSettings, SlurmSettings
+from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings
 from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.images.logins import RegistryLogin
-from isthmus.images.runtimes import RUNTIMES
+from isthmus.images.runtimes import RUNTIMES, probing
 from isthmus.lab.registry.daemon import RegistryLab
 from isthmus.lab.registry.layout import USER as REGISTRY_USER
 from isthmus.lab.registry.seeding import push
@@ -94,6 +94,33 @@ async def test_a_site_without_a_runtime_says_so_before_a_job_is_sent(
     assert not engine.capabilities.images
     assert (await engine.probe([])).features["images"].startswith("none: ")
     assert await engine.observe(run.id) is None
+
+
+async def test_what_one_persons_job_says_of_the_nodes_counts_for_nobody_else(
+    make_engine: MakeEngine, settings: SlurmSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is the first to need a runtime can write what she likes into the log of the job that looks for it."""
+    people = (Mapped("mallory", SSH_USER), Mapped("*", USER))
+    engine = await make_engine(settings, accounts=people, image_runtimes=("bubblewrap",))
+    with monkeypatch.context() as hers:
+        hers.setattr(probing, "script", lambda _: "echo isthmus-probe node https://evil.example x86_64; echo lies")
+        with pytest.raises(SiteUnavailable, match="being found out"):
+            await engine.submit(replace(image_run("true"), namespace="mallory"), sent(tmp_path))
+        hers.setattr(
+            probing, "script", lambda _: "echo isthmus-probe node lies mips; echo isthmus-probe podman yes 1.0"
+        )
+        with pytest.raises(EngineRefused, match="has none of"):
+            await engine.submit(replace(image_run("true"), namespace="mallory"), sent(tmp_path))
+    assert engine.capabilities.images, "others are still sent here"
+    run = image_run("cat /etc/os-release")
+    engine.check(run)
+    await engine.submit(run, sent(tmp_path))
+    await wait_ended(engine, run.id)
+    assert await whole_log(engine, run.id) == b"ID=tiny\n"
+    shown = (await engine.probe([])).features["images"]
+    assert shown == "bubblewrap for 1 of 2 accounts that looked; each finds out for itself"
+    with pytest.raises(EngineRefused, match="has none of"):
+        engine.check(replace(run, namespace="mallory"))
 
 
 async def test_a_runtime_that_disappears_and_an_image_that_does(

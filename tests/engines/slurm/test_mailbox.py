@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
 from isthmus.engines.base import EndReason, RunState
 from isthmus.engines.slurm.driver import SlurmEngine
-from isthmus.engines.slurm.files.base import MOST_NEWS, RunFiles
+from isthmus.engines.slurm.files.base import MOST_NEWS, LogFile, RunFiles
 from isthmus.engines.slurm.files.records import RunRecord
 from isthmus.engines.slurm.files.shared import SharedFiles
 from isthmus.engines.slurm.observing import mailbox, snapshots
@@ -56,6 +57,9 @@ async def test_that_a_run_ends_is_expected_for_a_moment_however_often_it_is_said
     class Word:
         async def news(self) -> set[str]:
             return {run_id}
+
+        async def sizes(self, files: Sequence[LogFile]) -> list[int]:
+            return [0 for _ in files]
 
     class Asked:
         async def needed(self) -> None: ...
@@ -101,17 +105,49 @@ async def test_word_of_somebody_else_ends_nothing(settings: SlurmSettings, engin
     assert (await wait_ended(engine, run.id)).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "killed", [None, "RunSettler.take_its_word", "RunSettler._finish_alone", "RunSettler.end_ghost", "after it was"]
+)
 async def test_a_run_that_slurm_calls_running_is_taken_at_its_word(
-    lab: SlurmLab, settings: SlurmSettings, engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch
+    killed: str | None,
+    lab: SlurmLab,
+    settings: SlurmSettings,
+    make_engine: MakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As after a kill of slurmctld, which forgot its end. One that only says that it ended is ended."""
+    """As after a kill of slurmctld, which forgot its end. One that only says that it ended is ended.
+
+    Also where the control plane is killed before any of its steps: taking its word, writing it down, having Slurm end
+    the job, and moving the record.
+    """
     monkeypatch.setattr(mailbox, "TAKEN_AT_ITS_WORD_AFTER", 0.5)
+    engine, stopped = await make_engine(), asyncio.Event()
+
+    async def stop(*args: object, **kwargs: object) -> NoReturn:
+        del args, kwargs
+        stopped.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    if killed == "after it was":
+        monkeypatch.setattr(engine._files, "finish_record", stop)
+    elif killed is not None:
+        monkeypatch.setattr(engine._settler, killed.partition(".")[2], stop)
     news = Path(settings.folder) / "news"
     word = r'printf "job=$SLURM_JOB_ID\ncode=3\nstart=1\nend=2\n" >../ended'
     run = run_of(f"{word}; : >{news}/$ISTHMUS_RUN_ID; exec sleep 1000")
     await engine.submit(run)
+    if killed is not None:
+        await asyncio.wait_for(stopped.wait(), 60)
+        await engine.close()
+        engine = await make_engine()
     end = await wait_ended(engine, run.id)
     assert (end.reason, end.exit_code) == (EndReason.COMPLETED, 3)
+
+    async def over() -> bool:
+        return (Path(settings.folder) / "over" / run.id).exists()
+
+    await until(over, "the record to be moved")
 
     async def gone() -> bool:
         return not lab.call("squeue", "-h", "-t", "R", "-o", "%i", "-j", end.engine_id).strip()

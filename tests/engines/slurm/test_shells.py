@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engines.slurm.files.remote import STAGE, WHOLE
+from isthmus.engines.slurm.files.remote_rounds import STAGE, WHOLE
 from isthmus.engines.slurm.transports.shells import START, Shell, function
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +48,8 @@ async def test_commands_run_one_after_the_other_with_their_words_and_codes(here:
     done = await shell.run("sh -c 'echo one; echo two >&2; exit 7'")
     assert (done.code, done.out, done.err) == (7, "one\n", "two\n")
     assert (await shell.run("cat", b"x" * 300_000)).out == "x" * 300_000
+    odd = "it's \\n \\\\ \\c %s $HOME\n\n \xe9\n"
+    assert (await shell.run("cat", odd.encode())).out == odd
     assert (await shell.run("cat")).out == ""
     assert (await shell.run("printf nothing-behind")).out == "nothing-behind"
     assert shell.is_alive
@@ -127,5 +129,5 @@ async def test_a_folder_appears_whole_and_once(here: Here, tmp_path: Path) -> No
     for _ in range(2):
         assert (await shell.run(words, LAUNCH + WHOLE, reads=True)).code == 0
     assert (final / "launch").read_bytes() == LAUNCH
-    assert sorted(path.name for path in final.iterdir()) == ["launch", "stderr", "stdout", "work"]
+    assert sorted(path.name for path in final.iterdir()) == ["launch", "stderr", "stdout", "tmp", "work"]
     assert (await shell.run("echo next")).out == "next\n"

@@ -73,6 +73,22 @@ def test_phases_are_walked_as_the_table_says(
 
 
 @with_plane()
+async def test_an_engine_is_told_who_placed_a_run(it: Plane) -> None:
+    """What another control plane placed, it may still be about to submit."""
+    await it.submit("ours")
+    it.machine.faults.unavailable = "not now"
+    await it.phase("ours", "Placed", "Running", "Succeeded")
+    await it.submit("theirs")
+    await it.phase("theirs", "Placed")
+    await it.stop()
+    it.machine.faults.unavailable = ""
+    it.start()
+    await it.all_ended()
+    placed_here = {run.run.job: run.run.placed_here for run in it.machine.runs.values()}
+    assert placed_here == {"ours": True, "theirs": False}
+
+
+@with_plane()
 async def test_the_site_and_the_finalizer_are_written_before_anything_starts(it: Plane) -> None:
     it.machine.faults.unavailable = "not now"
     await it.submit("job")

@@ -81,6 +81,17 @@ def test_a_job_that_succeeds_while_it_is_being_cancelled_has_succeeded() -> None
     assert lifecycle.ended(job(intent="Cancel"), ended(exit_code=0), None, NOW).phase is JobPhase.SUCCEEDED
 
 
+def test_a_job_that_was_called_lost_says_how_it_ended_when_that_is_known() -> None:
+    """What followed from its being lost stands."""
+    lost = job()
+    lost.status = lifecycle.ended(lost, ended(reason=EndReason.SUPERVISOR_LOST), None, NOW)
+    assert lifecycle.corrected(lost, ended(reason=EndReason.SUPERVISOR_LOST)) is None
+    status = lifecycle.corrected(lost, ended(reason=EndReason.COMPLETED, exit_code=0, usage=RunUsage(1.0)))
+    assert status is not None
+    assert (status.phase, status.reason, status.exit_code) == (JobPhase.FAILED, "SupervisorLost", 0)
+    assert status.message == "was called lost, because nothing was heard of it; it ended with exit code 0 all the same"
+
+
 def test_a_failure_is_tried_again_with_growing_patience() -> None:
     retries = {"limit": 3, "backoff": "10s", "maxBackoff": "30s"}
     delays = []

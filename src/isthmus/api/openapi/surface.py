@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from isthmus.api.enrolling import ENROL
+from isthmus.api.audit_routes import AUDIT
+from isthmus.api.audit_routes import LOGS as AUDIT_LOGS
+from isthmus.api.enrolling import ENROL, Enrolment
 from isthmus.api.enrolling import LIST as AGENTS
 from isthmus.api.files import BASE as FILES
 from isthmus.api.resources.targets import all_views
 from isthmus.api.runs.finding import RUN, kinds_with_runs, path_of
 from isthmus.api.runs.plans import BASE as PLANS
+from isthmus.api.runs.plans import PlanQuestion
 from isthmus.api.runs.telemetry import BASE as TENANT
 from isthmus.api.runs.telemetry import EVERYWHERE
 from isthmus.api.site_images import BASE as IMAGES
 from isthmus.api.site_images import EVERYWHERE as ALL_IMAGES
+from isthmus.identity.audit.acts import MOST as AUDIT_FIELDS
+from isthmus.identity.audit.audit_reading import MATCHED
 from isthmus.resources.jobs import DIGEST_PATTERN
 from isthmus.resources.kinds import JOB, Kind
-from isthmus.resources.schemas.documents import Schema
+from isthmus.resources.schemas.documents import Schema, structural_model
 
 from .answers import OPEN_ERRORS, READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref
 from .operations import NAME, NAMESPACE, ApiParameter
@@ -33,6 +38,7 @@ _TAGS = {
     "folders": "Files of jobs while they run.",
     "plans": "What if: where a job would go, when it would end, what it would cost.",
     "images": "Container images that sites keep.",
+    "audit": "Who did what, and whether it was allowed.",
     "agents": "Machines that join by themselves.",
     "reviews": "Who am I, and what may I do?",
     "discovery": "Which kinds there are.",
@@ -159,9 +165,7 @@ SCHEMAS: Mapping[str, Schema] = {
         spec={"type": "object"},
         status={"type": "object"},
     ),
-    "Enrolment": _object(
-        ("invitation", "key", "machine", "signature"), invitation=_TEXT, key=_TEXT, machine=_TEXT, signature=_TEXT
-    ),
+    "Enrolment": structural_model(Enrolment),
     "Enrolled": _object(("kind", "site"), kind={"const": "Enrolment"}, site=_TEXT),
     "AgentList": _object(
         ("apiVersion", "kind", "items"),
@@ -174,7 +178,7 @@ SCHEMAS: Mapping[str, Schema] = {
         apiVersion={},
         kind={},
         metadata={},
-        spec=_object(job=_TEXT, template={"type": "object"}, deadline=_TEXT, lateCostPerHour={"type": "number"}),
+        spec=structural_model(PlanQuestion),
     ),
     "PlanAnswer": _object(
         ("apiVersion", "kind", "status"),
@@ -203,6 +207,24 @@ SCHEMAS: Mapping[str, Schema] = {
             )
         ),
     ),
+    "AuditList": _object(
+        ("items",),
+        items=_array(
+            _object(
+                ("n", "time"),
+                log=_TEXT,
+                n=_COUNT,
+                time=_TEXT,
+                outcome={"type": "string", "enum": ["allowed", "refused", "failed"]},
+                code=_COUNT,
+                times=_COUNT,
+                event=_TEXT,
+                **dict.fromkeys(AUDIT_FIELDS, _TEXT),
+            )
+        ),
+    ),
+    "AuditLogList": _object(("items",), items=_array(_object(("name",), name=_TEXT, entries=_COUNT, hash=_TEXT))),
+    "AuditText": _object(("text",), text=_TEXT, file=_COUNT, offset=_COUNT),
     "Discovery": _object(("kind",), kind=_TEXT, apiVersion=_TEXT),
     "Version": _object(("major", "minor", "gitVersion"), major=_TEXT, minor=_TEXT, gitVersion=_TEXT),
 }
@@ -218,6 +240,7 @@ def operations_of_rest() -> Operations:
     yield from _plans()
     yield from _images()
     yield from _agents()
+    yield from _audit()
     yield from _reviews()
     yield from _discovery()
     yield from _server()
@@ -398,6 +421,23 @@ def _agents() -> Operations:
     body = {"required": True, "content": content(ref("Enrolment"))}
     summary = "Join: exchange an invitation for the right of a key"
     yield ENROL, "post", _one("agents", "enrolAgent", summary, (), responses, requestBody=body, security=[])
+
+
+def _audit() -> Operations:
+    which = [ApiParameter(name, f"only entries with this {name}") for name in MATCHED]
+    which += [ApiParameter(name, f"only entries {name} this time") for name in ("since", "until")]
+    which.append(ApiParameter("limit", "at most so many, the newest", "integer", minimum=1))
+    found = {"200": ok("The newest that fit, the oldest of them first.", ref("AuditList"))} | errors(READ_ERRORS)
+    yield AUDIT, "get", _one("audit", "listAudit", "Who did what; for administrators", tuple(which), found)
+    found = {"200": ok("The logs, with how far the store knows of.", ref("AuditLogList"))} | errors(READ_ERRORS)
+    yield AUDIT_LOGS, "get", _one("audit", "listAuditLogs", "List the audit logs of all replicas", (), found)
+    where = (
+        NAME,
+        ApiParameter("file", "the file that begins with this entry", "integer", minimum=0),
+        ApiParameter("offset", "bytes of it to leave out", "integer", minimum=0),
+    )
+    found = {"200": ok("Lines, and where to go on; no text: that was all.", ref("AuditText"))} | errors(READ_ERRORS)
+    yield f"{AUDIT_LOGS}/{{name}}", "get", _one("audit", "readAuditLog", "The text of an audit log", where, found)
 
 
 def _reviews() -> Operations:

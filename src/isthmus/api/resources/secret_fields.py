@@ -13,17 +13,25 @@ _COPY = "kubectl.kubernetes.io/last-applied-configuration"
 """Where kubectl keeps the whole manifest as it was sent."""
 
 
-def seal(sealer: Sealer | None, new: dict[str, Any]) -> None:
+def seal(sealer: Sealer | None, old: Mapping[str, Any] | None, new: dict[str, Any]) -> None:
     """Replace the password of a Secret by its sealed text, and drop every copy of it; raises Invalid, Unavailable."""
     spec = new["spec"]
+    place = place_of(new, ((new if old is None else old).get("status") or {}).get("member"))
     if (annotations := new["metadata"].get("annotations")) and annotations.pop(_COPY, None) and not annotations:
         del new["metadata"]["annotations"]
     if sealer is None:
         raise Unavailable("this server has no key to seal secrets with; ask another replica")
     if (password := spec.pop("password", None)) is not None:
-        spec["sealed"] = sealer.seal(password, place_of(new))
-    elif sealer.open(spec["sealed"], place_of(new)) is None:
+        spec["sealed"] = sealer.seal(password, place)
+    elif old is not None and spec["sealed"] == old["spec"]["sealed"]:
+        return  # as it was, perhaps by an older version
+    elif sealer.open(spec["sealed"], place) is None:
         raise invalid_field("spec.sealed", "was not sealed for this object by this platform; send the password again")
+
+
+def without_sealed(old: Mapping[str, Any]) -> dict[str, Any]:
+    """What a patch is made of: its operations could copy the sealed text to where it is shown."""
+    return {**old, "spec": {name: value for name, value in old["spec"].items() if name != "sealed"}}
 
 
 def keep_sealed(old: Mapping[str, Any], sent: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus._kit.ids import new_uid, suffix
+from isthmus.api.auditing import NAME
 from isthmus.api.documents import check_plain, media_type, read_document, read_value
 from isthmus.api.requests import require
 from isthmus.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -27,7 +28,7 @@ from .options import WriteOptions, write_options
 from .patching import apply, json_patch, merge
 from .priorities import check_priority
 from .reading import send_record
-from .secret_fields import keep_sealed, seal
+from .secret_fields import keep_sealed, seal, without_sealed
 from .sizes import check_sizes
 
 _TRIES = 8
@@ -42,6 +43,7 @@ async def create(call: Call) -> None:
     options = write_options(call.query_string)
     sent = await _document(call)
     record = await _create(call, sent, options)
+    call.scope[NAME] = record.key.name
     await send_record(call, record, 201)
 
 
@@ -114,7 +116,7 @@ async def _create(call: Call, sent: Object, options: WriteOptions) -> Record:
         admission.note_person(kind, new, **_person(call))
         await _admit(call, None, new)
         if kind is SECRET:
-            seal(call.context.sealer, new)
+            seal(call.context.sealer, None, new)
         try:
             if options.dry_run:
                 return await _would_create(call, new)
@@ -134,7 +136,7 @@ async def _change(call: Call, make: Callable[[Object], Any], options: WriteOptio
     for last in range(_TRIES - 1, -1, -1):
         record = await store.get(call.target.key)
         old = record.obj
-        sent = await call.apart(make, old)
+        sent = await call.apart(make, without_sealed(old) if kind is SECRET else old)
         if not isinstance(sent, dict):
             raise Invalid("the patch makes of the object something that is none")
         if kind is SECRET:
@@ -150,7 +152,7 @@ async def _change(call: Call, make: Callable[[Object], Any], options: WriteOptio
             new = await call.apart(admission.prepare_change, kind, old, sent, keep_finalizers=keep_finalizers)
             await _admit(call, old, new)
             if kind is SECRET:
-                seal(call.context.sealer, new)
+                seal(call.context.sealer, old, new)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if options.dry_run:
             return _would_be(record, new if to_status else {**new, **_status(old)})

@@ -169,6 +169,8 @@ def _is_meant(image: Object, word: str) -> bool:
     digest, bare = str(image["digest"]), word.removeprefix("sha256:")
     if len(bare) >= _DIGITS and digest.removeprefix("sha256:").startswith(bare):
         return True
+    if word == image["name"]:
+        return True
     name = str(image["name"]).partition("@")[0]
     try:
         return name == str(parse_reference(word)).partition("@")[0]

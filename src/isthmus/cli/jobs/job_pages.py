@@ -42,6 +42,7 @@ def _facts(job: Object) -> Iterable[tuple[str, str]]:
     yield "Why", f"{message} ({reason})" if message and reason else message or reason
     yield "Exit", ending(job)
     yield "Command", command(job)
+    yield "Packages", ", ".join((spec.get("python") or {}).get("requirements") or ())
     yield "Image", "  ".join(filter(None, (spec.get("image"), status.get("image"))))
     yield "Wants", _wants(spec)
     yield "Site", ", ".join(filter(None, (status.get("site"), read_reasons(status.get("siteMessage") or "").headline)))

@@ -47,6 +47,12 @@ def run(
     image: Annotated[
         str | None, typer.Option(help="Container image: of a registry, or oci-archive:FILE, which is sent along.")
     ] = None,
+    requirements: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Python packages for it: requirements.txt or pyproject.toml of this machine."
+        ),
+    ] = None,
     array: Annotated[str | None, typer.Option(metavar="0-9[%3]", help="Many times; %3: three at once.")] = None,
     after: Annotated[
         list[str] | None,
@@ -150,6 +156,7 @@ def run(
         where=where,
         env=tuple(env or ()),
         image=image,
+        requirements=requirements,
         array=array,
         after=tuple(after or ()),
         outputs_of=tuple(outputs_of or ()),

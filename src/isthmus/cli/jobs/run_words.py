@@ -35,6 +35,7 @@ class RunOptions(NamedTuple):
     where: str | None = None
     env: tuple[str, ...] = ()
     image: str | None = None
+    requirements: str | None = None
     array: str | None = None
     after: tuple[str, ...] = ()
     outputs_of: tuple[str, ...] = ()
@@ -78,6 +79,7 @@ FLAGS = {
     "--env": "env",
     "-e": "env",
     "--image": "image",
+    "--requirements": "requirements",
     "--array": "array",
     "--after": "after",
     "--from": "outputs_of",

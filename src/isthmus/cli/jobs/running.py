@@ -58,7 +58,8 @@ def accompany(client: Client, job: JobHandle, options: RunOptions) -> int:
 def _is_demanding(options: RunOptions) -> bool:
     """Whether more is asked for than every site has: only then it is worth a question whether any site can run it."""
     places = options.site or options.device or options.any_device or options.where or options.force
-    return bool(options.image or options.cpus or options.memory or options.nodes or places)
+    programs = options.requirements or options.image
+    return bool(programs or options.cpus or options.memory or options.nodes or places)
 
 
 def never_starts(client: Client, job: JobHandle) -> str:
@@ -218,11 +219,14 @@ def script_text(path: str) -> str:
 
 
 def _job_options(options: RunOptions, args: list[str]) -> JobOptions:
+    from isthmus.client.requirements import read_requirements
+
     return JobOptions(
         name=options.name,
         args=args,
         env=env_of(options.env),
         image=options.image,
+        requirements=read_requirements(options.requirements),
         outputs=options.outputs,
         cpus=options.cpus,
         memory=options.memory,

@@ -44,6 +44,10 @@ def join(
     authority: Annotated[
         str, typer.Option("--authority", metavar="SHA256", help="Who vouches for the control plane.")
     ] = "",
+    proxy: Annotated[
+        str | None,
+        typer.Option("--proxy", metavar="URL", help="HTTP proxy on the way; the environment's, unless given."),
+    ] = None,
     data: Data = None,
     stay: Annotated[bool, typer.Option("--run", help="Then be the agent, until it is stopped.")] = False,
 ) -> None:
@@ -54,6 +58,7 @@ def join(
       isthmus agent join https://isthmus.example.org:7070 isi_jetson-3_… --authority 5f70…
     """
     from isthmus.agent.joining import join as enrol
+    from isthmus.agent.joining import proxy_for
     from isthmus.agent.places import AgentPlace
 
     place = AgentPlace(data or _default_folder())
@@ -64,7 +69,7 @@ def join(
         raise Invalid(f"{url!r:.80} must begin with https://; copy the whole line that `isthmus agents invite` printed")
     if not authority:
         raise Invalid("say with --authority who vouches for the control plane; the invitation came with it")
-    membership = asyncio.run(enrol(place, url, said, authority))
+    membership = asyncio.run(enrol(place, url, said, authority, proxy_for(url) if proxy is None else proxy))
     say(f"this machine is site {membership.site} of {membership.url}; its key is in {place.data}")
     if stay:
         run(data)

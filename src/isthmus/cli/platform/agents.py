@@ -18,6 +18,7 @@ from isthmus.cli.failures import say
 from isthmus.cli.options import Format, Output, Token, Url, client_for, format_of
 from isthmus.cli.tables import TableColumn, at, relative, show, write
 from isthmus.client.requests import Object
+from isthmus.client.sync import Client
 from isthmus.errors import Conflict, Invalid, NotFound
 
 app = group("Agents: machines that joined by themselves, over an outgoing connection.")
@@ -75,31 +76,38 @@ def invite(
       isthmus agents invite --name jetson-3
       isthmus agents invite --name jetson-3 --expires 24h --address https://isthmus.example.org:7070
     """
+    with client_for(url, token) as client:
+        said = new_invitation(client, name, _seconds(expires), address)
+    if (form := format_of(output)) in (Format.JSON, Format.YAML):
+        write(said, form)
+        return
+    sys.stdout.write(said["command"] + "\n")
+    sys.stdout.flush()
+    say(f"give this to the machine until {said['expiresAt']}; it works once, and cannot be shown again")
+
+
+def new_invitation(
+    client: Client, name: str, seconds: float, address: str | None = None, labels: dict[str, str] | None = None
+) -> dict[str, str]:
+    """Have a site that one machine may join, once; what the machine needs for it."""
     if address is not None and not address.startswith("https://"):
         raise Invalid(f"--address {address} must begin with https://; agents speak to nobody without TLS")
     secret = secrets.token_urlsafe(32)
-    until = timestamp(utcnow() + timedelta(seconds=_seconds(expires)))
-    invited = {"sha256": hashlib.sha256(secret.encode()).hexdigest(), "expiresAt": until}
-    with client_for(url, token) as client:
-        where = address or client.url.replace("http://", "https://")
-        authority = hashlib.sha256(client.authority().strip()).hexdigest()
-        _invite(client, name, invited)
+    until = timestamp(utcnow() + timedelta(seconds=seconds))
+    where = address or client.url.replace("http://", "https://")
+    authority = hashlib.sha256(client.authority().strip()).hexdigest()
+    _invite(client, name, {"sha256": hashlib.sha256(secret.encode()).hexdigest(), "expiresAt": until}, labels or {})
     invitation = f"{_INVITATION}{name}_{secret}"
     line = f"isthmus agent join {where} {invitation} --authority {authority} --run"
-    if (form := format_of(output)) in (Format.JSON, Format.YAML):
-        said = {"site": name, "url": where, "invitation": invitation, "authority": authority, "expiresAt": until}
-        write({**said, "command": line}, form)
-        return
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-    say(f"give this to the machine until {until}; it works once, and cannot be shown again")
+    said = {"site": name, "url": where, "invitation": invitation, "authority": authority, "expiresAt": until}
+    return {**said, "command": line}
 
 
-def _invite(client: Any, name: str, invited: dict[str, str]) -> None:
+def _invite(client: Client, name: str, invited: dict[str, str], labels: dict[str, str]) -> None:
     site = {
         "apiVersion": "isthmus.dev/v1",
         "kind": "Site",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": labels},
         "spec": {"driver": "agent", "agent": {"invitation": invited}},
     }
     try:

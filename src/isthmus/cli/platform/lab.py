@@ -17,6 +17,7 @@ from isthmus.client.flows import TERMINAL
 from isthmus.client.sync import Client
 from isthmus.errors import Forbidden, Invalid, Misconfigured, NotFound, Unauthenticated, Unavailable
 
+from .lab_agents import agents_in, link_agent, remove_agents, up_agents
 from .lab_registry import down_registry, registry_in, up_registry
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from isthmus.lab.slurm.cluster import SlurmLab
     from isthmus.lab.slurm.layout import LabSettings
 
-app = group("Real clusters on this machine, Slurm and Kubernetes, and a registry, for trying things out. Needs root.")
+app = group(
+    "Real clusters on this machine, Slurm and Kubernetes, a registry, and machines with agents, for trying things out. "
+    "Needs root."
+)
 
 DEFAULT_FOLDER = Path("/var/lib/isthmus-lab")
 _REMOVAL_SECONDS = 30.0
@@ -49,6 +53,9 @@ def up(
     slurm: Annotated[int | None, typer.Option(min=1, max=200, metavar="N", help="A Slurm cluster of N nodes.")] = None,
     kubernetes: Annotated[bool, typer.Option("--kubernetes", help="A Kubernetes cluster.")] = False,
     registry: Annotated[bool, typer.Option("--registry", help="A registry of container images.")] = False,
+    agents: Annotated[
+        int | None, typer.Option(min=1, max=200, metavar="N", help="N machines with agents: sites agent-1, agent-2, …")
+    ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=50, metavar="N", help="Nodes of the Kubernetes cluster.")] = 1,
     accounting: Annotated[bool, typer.Option("--accounting", help="Slurm: with slurmdbd on MariaDB.")] = False,
     energy: Annotated[bool, typer.Option("--energy", help="Slurm: with an energy counter on every node.")] = False,
@@ -74,10 +81,13 @@ def up(
       isthmus lab up --slurm 2 --release trixie
       isthmus lab up --kubernetes --nodes 2
       isthmus lab up --registry
+      isthmus lab up --agents 5
       isthmus lab up --kubernetes --kubeconfig ~/.kube/config --image python:3.12
     """
-    if slurm is None and not kubernetes and not registry:
-        raise Invalid("say what to start: --slurm 4 for a Slurm cluster of four nodes, --kubernetes, or --registry")
+    if slurm is None and not kubernetes and not registry and agents is None:
+        raise Invalid(
+            "say what to start: --slurm 4 for a Slurm cluster of four nodes, --kubernetes, --registry, or --agents 2"
+        )
     if slurm is not None:
         from isthmus.lab.slurm.layout import LabSettings
 
@@ -88,6 +98,28 @@ def up(
         _up_kubernetes(nodes, binaries, kubeconfig, image, chosen, data, url, token)
     if registry:
         up_registry(data, _data_option(data), url, token)
+    if agents is not None:
+        up_agents(agents, data, _data_option(data), url, token)
+
+
+@app.command("link")
+def link(
+    name: Annotated[str, typer.Argument(metavar="SITE", help="A machine of the lab, such as agent-1.")],
+    state: Annotated[str, typer.Argument(metavar="down|up|slow|lossy|far", help="What its link shall be like.")],
+    latency: Annotated[str | None, typer.Option(metavar="DURATION", help="One way, such as 300ms.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="BITS", help="Bits per second, such as 256k or 10M.")] = None,
+    loss: Annotated[float | None, typer.Option(min=0, max=100, metavar="PERCENT", help="Packets lost.")] = None,
+    data: Data = DEFAULT_FOLDER,
+) -> None:
+    """Cut the link of a machine with an agent, mend it, or make it slow, lossy or far.
+
+    \b
+    Examples:
+      isthmus lab link agent-1 down
+      isthmus lab link agent-1 up
+      isthmus lab link agent-1 slow --rate 64k --latency 500ms
+    """
+    link_agent(data, name, state, latency, rate, loss)
 
 
 def _up_slurm(slurm: int, wished: LabSettings, name: str, data: Path, url: str | None, token: str | None) -> None:
@@ -202,7 +234,7 @@ def down(
     """
     if erase:
         unregister(data, url, token)
-    labs = [lab for lab in (_slurm(data), _kubernetes(data)) if lab.place.exists]
+    labs = [lab for lab in (_slurm(data), _kubernetes(data), agents_in(data)) if lab.place.exists]
     registry = registry_in(data)
     if registry.place.exists:
         down_registry(registry, erase=erase, url=url, token=token)
@@ -223,12 +255,13 @@ def status(data: Data = DEFAULT_FOLDER, output: Output = None) -> None:
       isthmus lab status
     """
     slurm, kubernetes = _slurm(data).status(), _kubernetes(data).status()
-    registry = registry_in(data).status()
-    reported = {**_reported(slurm), "kubernetes": _reported(kubernetes), "registry": _reported(registry)}
+    registry, agents = registry_in(data).status(), agents_in(data).status()
+    others = {"kubernetes": kubernetes, "registry": registry, "agents": agents}
+    reported = {**_reported(slurm), **{label: _reported(found) for label, found in others.items()}}
     if (form := format_of(output)) in (Format.JSON, Format.YAML):
         write(reported, form)
         return
-    for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes), ("registry", registry)):
+    for label, found in (("Slurm", slurm), ("Kubernetes", kubernetes), ("registry", registry), ("agents", agents)):
         if not found.running:
             sys.stdout.write(f"no {label} runs from {found.folder}\n")
             continue
@@ -267,6 +300,7 @@ def unregister(data: Path, url: str | None, token: str | None) -> None:
             for site in client.list("sites", labels="isthmus.dev/lab=true"):
                 if _is_of(site, data):
                     _remove(client, str(site["metadata"]["name"]))
+            remove_agents(client, data, _remove)
     except (Misconfigured, Unavailable, Forbidden, Unauthenticated) as error:
         say(f"sites of the lab were not removed from any server: {error.message}")
 

@@ -50,6 +50,14 @@ Cert = Annotated[
     Path | None, typer.Option("--tls-cert", help="Certificate chain (PEM); without one the instance makes its own.")
 ]
 KeyFile = Annotated[Path | None, typer.Option("--tls-key", help="Key of the certificate (PEM).")]
+AuditForward = Annotated[
+    str | None,
+    typer.Option(
+        "--audit-forward",
+        metavar="PLACE",
+        help="Send audit entries to syslog, syslog://HOST:PORT, syslog+tcp://HOST:PORT or a file as well.",
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Permit plain HTTP on an address others can reach.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once it is ready; it goes on in the background.")]
 LogLevel = Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")]
@@ -65,6 +73,7 @@ def up(
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     insecure: Insecure = False,
+    audit_forward: AuditForward = None,
     detach: Detach = False,
     log_level: Annotated[
         str | None,
@@ -90,7 +99,7 @@ def up(
                                        several on one database, of which one leads
     """
     level = log_level or ("INFO" if detach else "WARNING")
-    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, level)
+    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, audit_forward, level)
     from isthmus.server.main import running_instance
 
     if (there := running_instance(settings.data)) and there.url:
@@ -117,6 +126,7 @@ def serve(
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     insecure: Insecure = False,
+    audit_forward: AuditForward = None,
     log_level: LogLevel = "INFO",
 ) -> None:
     """Serve in the foreground, as a service manager wants it.
@@ -127,7 +137,7 @@ def serve(
 
       isthmus serve --data /var/lib/isthmus --listen 127.0.0.1:7070
     """
-    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, log_level)
+    settings = _settings(data, listen, store, files, tls_cert, tls_key, insecure, audit_forward, log_level)
     _serve(settings, lambda instance: typer.echo(f"listening on {instance.url}", err=True))
 
 
@@ -173,6 +183,7 @@ def _settings(
     tls_cert: Path | None,
     tls_key: Path | None,
     insecure: bool,
+    audit_forward: str | None,
     log_level: str,
 ) -> ServerSettings:
     from isthmus.config.server import ServerSettings, default_data_folder
@@ -185,6 +196,10 @@ def _settings(
         raise Invalid("--tls-cert and --tls-key go together; give both or none")
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise Invalid(f"--log-level {log_level!r} is not one of DEBUG, INFO, WARNING, ERROR")
+    if audit_forward:
+        from isthmus.identity.audit.forwarding import parse_place
+
+        parse_place(audit_forward)
     return ServerSettings(
         data=(data or default_data_folder(dict(os.environ))).absolute(),
         host=host.strip("[]"),
@@ -194,6 +209,7 @@ def _settings(
         tls_certificate=tls_cert,
         tls_key=tls_key,
         insecure=insecure,
+        audit_forward=audit_forward or "",
         log_level=log_level,
     )
 
@@ -225,6 +241,7 @@ def _detached(settings: ServerSettings, store: str | None) -> Instance:
         ("--files", settings.shared_files),
         ("--tls-cert", settings.tls_certificate),
         ("--tls-key", settings.tls_key),
+        ("--audit-forward", settings.audit_forward),
     )
     for option, value in given:
         words += [option, str(value)] if value else []

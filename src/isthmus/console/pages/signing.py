@@ -6,6 +6,7 @@ import secrets
 
 from starlette.responses import JSONResponse, Response
 
+from isthmus.api.auditing import note_sign_in
 from isthmus.api.requests import authorization_of
 from isthmus.console.rendering import HEADERS, page
 from isthmus.console.sessions import Sessions
@@ -41,6 +42,7 @@ async def sign_in(visit: Visit) -> Response:
         caller = _caller(visit, token)
     except Unauthenticated:
         client = visit.request.client
+        note_sign_in(visit.parts.context, visit.request.scope, None)
         await visit.parts.context.slowing.failed(client.host if client else "", "")
         hint = "it is unknown, expired or revoked" if token.startswith(PREFIX) else f"it should begin with {PREFIX}"
         return _form(visit, f"This token does not sign anybody in: {hint}.", 422)
@@ -54,6 +56,7 @@ def _caller(visit: Visit, token: str) -> Caller:
 async def sign_out(visit: Visit) -> Response:
     """End the session."""
     await visit.form()
+    note_sign_in(visit.parts.context, visit.request.scope, visit.caller, "sign-out")
     answer = back_to(f"{BASE}/sign-in")
     await visit.sign_out(answer)
     return answer
@@ -101,6 +104,7 @@ async def use_ticket(visit: Visit) -> Response:
 
 
 async def _signed_in(visit: Visit, token: str, caller: Caller, path: str) -> Response:
+    note_sign_in(visit.parts.context, visit.request.scope, caller)
     answer = back_to(path)
     await visit.sign_in(answer, token, caller)
     return answer

@@ -210,10 +210,25 @@ def _no(code: str, message: str) -> dict[str, Any]:
     return {"code": code, "message": message}
 
 
-def link_of(contact: Contact, site: str) -> Link:
+def link_of(contact: Contact, site: str, *, joined: bool = True) -> Link:
     """The connection to the agent of a site; raises SiteUnavailable."""
     if contact.link is not None and contact.link.alive:
         return contact.link
+    if not joined:
+        raise SiteUnavailable(
+            f"No machine has joined as site {site} yet. Run there what `isthmus agents invite --name {site}` prints."
+        )
     heard = contact.last_heard
-    since = f"was last heard {timestamp(heard)}" if heard else "has not connected since the control plane started"
+    since = f"was last heard {ago(heard, utcnow())}" if heard else "has not connected since the control plane started"
     raise SiteUnavailable(f"The agent of site {site} is not connected; it {since}. What runs there goes on.")
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """How long ago, so roughly that it seldom changes: a site's status is written when it does."""
+    seconds = max(0, int((now - then).total_seconds()))
+    if seconds < 60:
+        return "less than a minute ago"
+    for unit, size, up_to in (("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < up_to:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds // 86_400} days ago"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ from isthmus.resources.sites import AgentContact
 from isthmus.resources.trees import TreeFile, check_path
 
 from .contacts import Contact, link_of
-from .frames import ProtocolViolation, document
+from .frames import ProtocolViolation, document, parse_value
 from .incoming import IncomingFiles
 from .linking import AgentCall, CallFailed, Link, LinkLost, encode_body
 from .messages import (
@@ -60,6 +60,8 @@ from .settings import AgentSettings
 T = TypeVar("T")
 MOST_KNOWN = 200_000
 """Runs of one agent that are followed at once."""
+ANSWER_LIMIT = 24 * 2**20
+"""Bytes of an answer: the longest names each of 200,000 files or runs, with its length."""
 _PIECE = 256 * 1024
 _LARGEST = 2**62
 
@@ -123,6 +125,11 @@ class AgentEngine:
             return
         if run.image is not None and not self._able.images:
             raise EngineRefused(f"Site {self._settings.site} runs no container images. Choose another site.")
+        if run.python is not None and not self._able.environments:
+            raise EngineRefused(
+                f"The agent of site {self._settings.site} is too old to make environments. Have it updated, or choose "
+                "another site."
+            )
         has = self._inventory.capacity
         if run.milli_cpus > has.cpus * 1000:
             raise EngineRefused(f"The job asks for {run.milli_cpus / 1000:g} cpus; this machine offers {has.cpus:g}.")
@@ -137,6 +144,8 @@ class AgentEngine:
         """Start the run, or find it if it was started before: the agent says which files it lacks, and gets them."""
         if not RUN_ID.fullmatch(run.id):
             self.check(run)
+        if run.python is not None:
+            run = replace(run, python=run.python.of_site(self._settings.package_index, self._settings.wheels))
         body = await asyncio.to_thread(lambda: encode_body(encode_run(run, files.files if files else None)))
         if len(body) > BODY_LIMIT:
             raise EngineRefused("The job with the list of its files is too long for an agent; send fewer files.")
@@ -261,7 +270,7 @@ class AgentEngine:
         async with self._calling("list_files", {"run": run_id, "most": most}) as call:
             call.finish()
             body = await self._within(call.read(most * 8192 + 1024))
-        return parse_listing(_json(body), most)
+        return parse_listing(parse_value(body), most)
 
     async def read_file(self, run_id: str, path: str, offset: int, size: int) -> FilePart:
         """Part of a file of the job."""
@@ -299,7 +308,7 @@ class AgentEngine:
                     for at in range(0, len(body), _PIECE):
                         await call.send(body[at : at + _PIECE])
                     call.finish()
-                    answer = await call.read(BODY_LIMIT)
+                    answer = await call.read(ANSWER_LIMIT)
             except TimeoutError:
                 raise self._silent(name) from None
             return document(answer) if answer else call.result
@@ -307,7 +316,7 @@ class AgentEngine:
     @contextlib.asynccontextmanager
     async def _calling(self, name: str, head: Mapping[str, Any]) -> AsyncIterator[AgentCall]:
         """A call; what the agent fails it with is raised as our own error."""
-        link = link_of(self._contact, self._settings.site)
+        link = link_of(self._contact, self._settings.site, joined=self._settings.joined)
         try:
             async with link.call({"call": name, **head}) as call:
                 yield call
@@ -346,12 +355,16 @@ class AgentEngine:
 
     async def _hear(self, link: Link) -> None:
         async with self._calling("changes", {}) as call:
-            rest = b""
+            rest = bytearray()
             while data := await call.receive():
-                *lines, rest = (rest + data).split(b"\n")
-                if len(rest) > BODY_LIMIT:
+                first, *more = data.split(b"\n")
+                rest += first
+                if len(rest) > ANSWER_LIMIT:
                     raise ProtocolViolation("a line without end")
-                ids = set[str]().union(*(parse_ids(_json(line)) for line in lines))
+                lines = [bytes(rest), *more[:-1]] if more else []
+                if more:
+                    rest = bytearray(more[-1])
+                ids = set[str]().union(*(parse_ids(parse_value(line)) for line in lines))
                 if len(self._known) + len(ids) > MOST_KNOWN:
                     raise ProtocolViolation("more runs than there can be")
                 self._known |= ids
@@ -371,10 +384,3 @@ class AgentReader:
 
     async def close(self) -> None:
         """Let go; the connection is not the reader's."""
-
-
-def _json(data: bytes) -> object:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise ProtocolViolation("a document that is not JSON") from None

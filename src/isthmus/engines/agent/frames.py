@@ -17,6 +17,8 @@ import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import orjson
+
 PIECE = 32 * 1024
 """Bytes of data in one frame: on a slow link, what a control message waits for."""
 DOCUMENT = 64 * 1024
@@ -83,12 +85,17 @@ def stream_of(message: bytes) -> int:
     return stream
 
 
+def parse_value(payload: bytes) -> object:
+    """The JSON value in a payload; raises ProtocolViolation. Not what JSON has not: NaN, or numbers without end."""
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        raise ProtocolViolation("a document that is not JSON") from None
+
+
 def document(payload: bytes) -> dict[str, Any]:
     """The object in a payload; raises ProtocolViolation."""
-    try:
-        found = json.loads(payload)
-    except (ValueError, RecursionError):
-        raise ProtocolViolation("a document that is not JSON") from None
+    found = parse_value(payload)
     if not isinstance(found, dict):
         raise ProtocolViolation("a document that is not an object")
     return found

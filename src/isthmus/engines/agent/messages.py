@@ -6,7 +6,6 @@ out. A word of a newer version that this one does not know is read as unknown, a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -146,7 +145,9 @@ def encode_inventory(found: Inventory, able: Capabilities) -> dict[str, Any]:
         "capacity": found.capacity.to_json(),
         "node": found.nodes[0].name if found.nodes else "",
         "features": dict(found.features),
-        "able": {name: getattr(able, name) for name in ("images", "image_files", "samples", "log_files")},
+        "able": {
+            name: getattr(able, name) for name in ("images", "image_files", "environments", "samples", "log_files")
+        },
     }
 
 
@@ -180,6 +181,7 @@ def parse_inventory(said: Mapping[str, Any]) -> tuple[Inventory, Capabilities]:
     return inventory, Capabilities(
         images=able.get("images") is True,
         image_files=able.get("image_files") is True,
+        environments=able.get("environments") is True,
         samples=able.get("samples") is True,
         log_files=able.get("log_files") is True,
     )
@@ -260,7 +262,8 @@ def _units(value: object) -> dict[str, list[str]]:
 
 
 def _number(value: object, most: float) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A number from 0 to this; None for anything else, a whole number too large for a float among it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value <= most else None
 

@@ -61,7 +61,7 @@ from .sampling import Sampler
 from .settings import KubernetesSettings
 from .settling import KnownPod, PodSettler
 from .staging import StagedArchives
-from .tombstones import Tombstones, taken_over
+from .tombstones import Tombstones
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,9 @@ class KubernetesEngine:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
-        self.capabilities = Capabilities(queues=True, images=True, samples=True, needs_image=settings.image is None)
+        self.capabilities = Capabilities(
+            queues=True, images=True, environments=True, samples=True, needs_image=settings.image is None
+        )
         self.client = KubernetesClient(_access(settings), settings.request_seconds)
         self._pods = f"/api/v1/namespaces/{settings.namespace}/pods"
         self._jobs = f"/apis/batch/v1/namespaces/{settings.namespace}/jobs"
@@ -95,11 +97,9 @@ class KubernetesEngine:
         """Removed by us, and perhaps not yet gone: what is heard of them is no news."""
         self._submitting = KeyedLocks()
         self._tombstones = Tombstones(self.client, settings, self._pods, self._jobs)
-        self._opened = utcnow()
 
     async def open(self) -> None:
         """Connect, and find the runs that were started earlier."""
-        self._opened = utcnow()
         reported = await self.client.get("/version")
         if inventories.version_of(reported) < inventories.OLDEST:
             raise Misconfigured(f"this cluster is {reported.get('gitVersion')}; Isthmus needs Kubernetes 1.20 or later")
@@ -145,7 +145,9 @@ class KubernetesEngine:
         self._sampler.power = self._settler.power = models
         reported = await self.client.get("/version")
         nodes, _ = await self.client.list_all("/api/v1/nodes", "")
-        await self._tombstones.clear(utcnow())
+        for run_id in await self._tombstones.clear(utcnow()):
+            self._forgotten.add(run_id)
+            self._known.pop(run_id, None)
         return inventories.inventory(reported, nodes, self._devices, await self._others())
 
     async def _others(self) -> Capacity | None:
@@ -187,8 +189,7 @@ class KubernetesEngine:
             if files is not None and staged:
                 await self._staging.pack(run.id, files)
             reach("submit:begin")
-            before = taken_over(run, self._opened)
-            obj = pods.pod(run, self._settings, self._devices, stage=staged, taken_over=before)
+            obj = pods.pod(run, self._settings, self._devices, stage=staged, taken_over=not run.placed_here)
             made = await self._create(self._pods, obj, run.id)
             if await self._tombstones.has(run.id, made):
                 await self._staging.drop(run.id)
@@ -275,6 +276,8 @@ class KubernetesEngine:
     def _look(self, known: KnownPod, seen: Pod) -> None:
         """Take over what is new of a pod, and start what is to be done about it."""
         before, known.pod = known.pod, seen
+        if seen.barred:
+            self._tombstones.note_bar(seen)
         if seen.barred and known.final is None:
             known.final = self._settler.barred(known)
             self._news.notify({known.run_id})

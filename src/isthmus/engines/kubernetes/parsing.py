@@ -61,6 +61,7 @@ class Pod:
     """Why no node takes it, in the scheduler's words."""
     disrupted: str = ""
     """Why the cluster took it away, in one word; servers from 1.26 on say so."""
+    created: str = ""
     deleting: bool = False
     barred: bool = False
     taken_over: bool = False
@@ -110,6 +111,7 @@ def pod(obj: Mapping[str, Any]) -> Pod | None:
         message=status.get("message") or "",
         waiting=(scheduled.get("message") or "") if scheduled.get("status") == "False" else "",
         disrupted=(disrupted.get("reason") or "") if disrupted.get("status") == "True" else "",
+        created=metadata.get("creationTimestamp") or "",
         deleting=bool(metadata.get("deletionTimestamp")),
         barred=barred,
         taken_over=pods.TAKEN_OVER in notes,
@@ -205,6 +207,8 @@ def _why(seen: Pod, reported: Mapping[str, str], code: int | None, cancelled: bo
         return EndReason.CANCELLED, "" if main.started_at else "cancelled before it began"
     if "late" in reported:
         return EndReason.TIME_LIMIT, ""
+    if "failed" in reported:
+        return EndReason.START_FAILED, _shown(reported["failed"])
     if "missing" in reported:
         return EndReason.START_FAILED, f"{_shown(reported['missing'])} was not found in the image, or is not executable"
     if (main.reason == "OOMKilled" or reported.get("oom", "0") != "0") and code != 0:

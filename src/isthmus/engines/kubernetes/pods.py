@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from isthmus.engines.base import Run
@@ -54,6 +55,8 @@ def pod(
 
     `taken_over`: another control plane may have been about to create it, and may still be.
     """
+    if run.python is not None:
+        run = replace(run, python=run.python.of_site(settings.package_index, ""))
     uid = run.account.uid or settings.uid
     image = run.image or settings.image
     if uid == 0 or image is None:

@@ -30,6 +30,8 @@ class KubernetesSettings:
     """Has a shell, tar and the usual small programs: brings files in and out. Default none: the site's `image`."""
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
+    package_index: str = ""
+    """Where environments of Python packages get them from. Default: where the installer looks by itself."""
     uid: int = 65534
     """Under whom jobs of tenants run that have no number of their own. Never 0."""
     runtime_class: str | None = None

@@ -2,9 +2,10 @@
 
 A control plane that is stopped before it creates the pod of a run may wake up when another one has created it, and the
 run has ended and was forgotten. Nothing at the API server makes the creation of a pod depend on who leads: its name is
-taken, or it is not. So two sorts of pods stay when their runs are forgotten: those of runs that were placed before this
-control plane opened the site, and those that bar a run. They are over, or never begin, and take nothing of a node.
-Their Job says that they were forgotten; it goes after a week, and they with it.
+taken, or it is not. So two sorts of pods stay when their runs are forgotten: those of runs that another control plane
+placed, and those that bar a run. They are over, or never begin, and take nothing of a node. Their Job says that they
+were forgotten; it goes after a week, and they with it. A pod that bars a run which nobody forgot has no Job: it goes a
+week after it was made.
 """
 
 from __future__ import annotations
@@ -13,23 +14,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from isthmus._kit.clock import parse_timestamp, timestamp
-from isthmus.engines.base import Run
 from isthmus.errors import AlreadyExists, NotFound
 from isthmus.kubernetes.client import KubernetesClient
 
 from . import pods
+from .parsing import Pod
 from .settings import KubernetesSettings
 from .settling import KnownPod
 
 KEPT = timedelta(days=7)
 """How long a control plane may be stopped and still do no harm."""
-CLOCKS = timedelta(seconds=30)
-"""How far the clocks of two control planes may differ."""
-
-
-def taken_over(run: Run, opened: datetime) -> bool:
-    """Whether it may have been another control plane that was to create the pod of this run."""
-    return run.placed_at is not None and run.placed_at < opened + CLOCKS
 
 
 class Tombstones:
@@ -38,6 +32,7 @@ class Tombstones:
     def __init__(self, client: KubernetesClient, settings: KubernetesSettings, pods_path: str, jobs_path: str) -> None:
         self._client, self._settings, self._pods, self._jobs = client, settings, pods_path, jobs_path
         self._since: dict[str, datetime] = {}
+        self._bars: dict[str, datetime] = {}
 
     def read(self, run_id: str, job: dict[str, Any]) -> bool:
         """Whether this Job says that its run was forgotten."""
@@ -49,6 +44,13 @@ class Tombstones:
         except ValueError:  # somebody changed it
             self._since[run_id] = parse_timestamp(job["metadata"]["creationTimestamp"])
         return True
+
+    def note_bar(self, seen: Pod) -> None:
+        """A pod bars a run."""
+        try:
+            self._bars[seen.run_id] = parse_timestamp(seen.created)
+        except ValueError:  # the server reports no time: it is asked again at the next start
+            self._bars.pop(seen.run_id, None)
 
     async def has(self, run_id: str, pod: dict[str, Any]) -> bool:
         """Whether a pod that was found in place of a new one is of a run that was forgotten."""
@@ -72,6 +74,7 @@ class Tombstones:
         if not await self._make(self._jobs, job):
             await self._client.patch(path, note)
         self._since[known.run_id] = now
+        self._bars.pop(known.run_id, None)
 
     async def _make(self, path: str, obj: dict[str, Any]) -> bool:
         try:
@@ -80,8 +83,13 @@ class Tombstones:
             return False
         return True
 
-    async def clear(self, now: datetime) -> None:
-        """Give back the names that nobody can be about to use any more."""
+    async def clear(self, now: datetime) -> list[str]:
+        """Give back the names that nobody can be about to use any more; those of runs that were only barred."""
+        barred = [run_id for run_id, since in self._bars.items() if now - since > KEPT and run_id not in self._since]
+        for run_id in barred:
+            await self._client.delete(f"{self._pods}/{pods.name_of(run_id)}", gracePeriodSeconds=0)
+            del self._bars[run_id]
         for run_id in [run_id for run_id, since in self._since.items() if now - since > KEPT]:
             await self._client.delete(f"{self._jobs}/{pods.name_of(run_id)}", propagationPolicy="Background")
             del self._since[run_id]
+        return barred

@@ -12,10 +12,14 @@ from collections.abc import Mapping
 
 from isthmus.engines import batch_scripts
 from isthmus.engines.base import Run
+from isthmus.engines.environment_words import in_environment
 from isthmus.engines.shell_lines import cannot_run, of_script
 
 WORK = "/work"
 CONTROL = "/isthmus"
+REPORT = f"{CONTROL}/report"
+"""What became of an environment of Python packages that was to be made."""
+ENVIRONMENTS = f"{CONTROL}/environments"
 GRACE_SECONDS = 10
 _CANNOT_RUN = cannot_run('"$1"')
 
@@ -74,6 +78,7 @@ look() {{ [ -r "$2" ] && while read -r word number rest; do
   echo "start=$start"
   echo "end=$up"
   [ -n "$missing" ] && echo "missing=$missing"
+  [ -r {REPORT} ] && read -r word <{REPORT} && echo "failed=${{word#failed: }}"
   [ -e {CONTROL}/late ] && echo "late=1"
   look - /sys/fs/cgroup/memory/memory.max_usage_in_bytes peak
   look - /sys/fs/cgroup/memory.peak peak
@@ -162,7 +167,8 @@ def terminate(grace: float) -> list[str]:
 
 def words(run: Run) -> list[str]:
     """The program and its arguments; a script by the interpreter that its first line names."""
-    return list(run.command) if run.script is None else [*of_script(run.script, f"{CONTROL}/script"), *run.args]
+    found = list(run.command) if run.script is None else [*of_script(run.script, f"{CONTROL}/script"), *run.args]
+    return in_environment(run.python, found, place=ENVIRONMENTS, report=REPORT, max_bytes=2**50)
 
 
 def environment(run: Run, devices: Mapping[str, int], node: str = "") -> dict[str, str]:

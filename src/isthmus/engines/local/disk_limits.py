@@ -32,11 +32,12 @@ _GLANCE = 64
 class DiskLimit:
     """Measures the folders of one run, by and by."""
 
-    def __init__(self, folders: Sequence[Path], limit: int, processes: Callable[[], set[int]]) -> None:
-        """`processes` are those of the run."""
-        free = free_bytes(folders[0]) * 9 // 10
+    def __init__(self, folders: Sequence[Path], limit: int, processes: Callable[[], set[int]], kept: str = "") -> None:
+        """`processes` are those of the run. `kept` names what outlives it in folders with a limit of their own."""
+        free = limit if kept else free_bytes(folders[0]) * 9 // 10
         self.limit = min(limit, free) if limit else free
         self._reported = bool(limit) and limit <= free
+        self._kept = kept
         self._folders = [str(folder) for folder in folders]
         self._device = folders[0].stat().st_dev
         self._processes = processes
@@ -96,6 +97,8 @@ class DiskLimit:
 
     def _too_much(self) -> str:
         size = f"{self.limit / 2**30:.1f} GiB" if self.limit >= 2**30 else f"{self.limit / 2**20:.0f} MiB"
+        if self._kept:
+            return f"{self._kept} that are kept for jobs took more than {size} of disk. See isthmus images."
         why = "" if self._reported else ", nine tenths of what was free when it began"
         return f"The job's working folder and /tmp took more than {size} of disk{why}, or are nested too deeply."
 

@@ -37,10 +37,12 @@ from isthmus.engines.base import (
     RunState,
     SiteImage,
     Stream,
+    TerminalSize,
 )
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.meters import metering
 from isthmus.engines.sent_images import check_reference, contents, without_image
+from isthmus.engines.socket_streams import SocketStream
 from isthmus.errors import EngineRefused, Misconfigured, SiteUnavailable
 from isthmus.images.cache import CacheSettings, ImageCache, UnpackedImage
 from isthmus.images.manifests import architecture_of
@@ -52,6 +54,7 @@ from isthmus.resources.sites import Capacity, SiteNode
 
 from . import cgroups, launching
 from .devices import DeviceKind, Grant, allocate, check_devices, find_devices
+from .inside_streams import LocalExecution, open_command, open_port
 from .isolation import NONE, OWN_TENANT, Sandbox, SandboxProbe, closed_parent, resolve
 from .keeping import Keeper
 from .layout import Layout, RunFolder, locked, read_record, valid_run_id, write_record
@@ -61,6 +64,7 @@ from .reading import LocalReader, measured
 from .run_following import RunFollower
 from .settings import LocalSettings
 from .staging import Contents, StagedFolder, StagingArea
+from .tenant_environments import PREFIX, TenantEnvironments
 
 SHARED_NETWORK = "the machine's own, loopback included"
 # A name that is too long, or not for this file system: trying again would not help.
@@ -91,6 +95,7 @@ class LocalEngine:
         self._cache = ImageCache(
             CacheSettings(self._layout.root / "images", max_bytes=settings.max_image_bytes), self._images_in_use
         )
+        self._environments = TenantEnvironments(self._layout.root, superuser=self._superuser)
         self._registries: RegistryClient | None = None
         self.tasks = SupervisedTasks(failed=count_task_failure)
         self._reader = LocalReader(self._layout, self.tasks)
@@ -106,7 +111,7 @@ class LocalEngine:
     def capabilities(self) -> Capabilities:
         """What it can do by itself: images need the sandbox."""
         able = self._no_images() is None
-        return Capabilities(samples=True, log_files=True, images=able, image_files=able)
+        return Capabilities(samples=True, log_files=True, images=able, image_files=able, environments=True)
 
     def _no_images(self) -> str | None:
         """Why no images are run here; None if they are."""
@@ -130,6 +135,7 @@ class LocalEngine:
         try:
             self._layout.make(0o700)
             self._staging.take_over()
+            self._environments.tidy()
         except OSError as error:
             raise SiteUnavailable(f"The folder of runs {self._layout.root} cannot be used: {error}.") from error
         self._current_sandbox(again=True)
@@ -213,6 +219,7 @@ class LocalEngine:
             "isolation": "bubblewrap" if sandbox else self._no_isolation(),
             "system-calls": "filtered (seccomp)" if sandbox and sandbox.filtered else "not filtered",
             "network": _network(sandbox),
+            "ports": _ports(sandbox),
             "accounts": accounts,
             "images": f"bubblewrap {sandbox.version}" if sandbox and not why else f"none: {why}",
             "memory-limit": self._cgroups.describe("memory") or "rlimit, for each process",
@@ -298,10 +305,12 @@ class LocalEngine:
                 kept.image.digest in busy, kept.image.key,
             )
             for kept in self._cache.kept()
-        ]  # fmt: skip
+        ] + self._environments.list()  # fmt: skip
 
     async def remove_image(self, key: str, tenant: str | None) -> bool:
-        """Remove an image that no run uses, or that it is the tenant's."""
+        """Remove an image or environment that no run uses, or that it is the tenant's."""
+        if key.startswith(PREFIX):
+            return await asyncio.to_thread(self._environments.remove, key, tenant)
         return await asyncio.to_thread(self._cache.leave, key, tenant)
 
     def _images_in_use(self) -> set[str]:
@@ -323,6 +332,8 @@ class LocalEngine:
             raise SiteUnavailable(f"The folder of run {run.id} could not be prepared: {error}.") from error
 
     def _stage(self, run: Run, files: FileSource | None, image: UnpackedImage | None) -> None:
+        if run.python is not None:
+            run = replace(run, python=run.python.of_site(self._settings.package_index, self._settings.wheels))
         identity = resolve(run.account, superuser=self._superuser)
         sandbox = self._current_sandbox()
         self._check_isolation(run, sandbox, self._sandboxes.known[1])
@@ -351,6 +362,11 @@ class LocalEngine:
                     node=node,
                     image=image.env if image else None,
                 )
+                environments = None
+                if run.python is not None:
+                    environments = self._environments.folder(
+                        run.namespace, run.account.uid, identity, open_path=open_path
+                    )
                 memory = run.memory_bytes or min(run.memory_share or self._memory, self._memory)
                 group = cgroups.plan(
                     self._cgroups,
@@ -375,12 +391,16 @@ class LocalEngine:
                     powercap=str(self._settings.powercap),
                     path=self._settings.path,
                     image=image,
+                    environments=environments,
+                    max_environment_bytes=self._settings.max_image_bytes,
                 )
                 logs = {
                     stream: batch_scripts.file_name(pattern, run, user=identity.name, node=node)
                     for stream, pattern in run.log_files.items()
                 }
-                launcher = launching.launcher(env, run.working_dir, run.stdin, image=image is not None)
+                launcher = launching.launcher(
+                    env, run.working_dir, run.stdin, image=image is not None, reports=run.python is not None
+                )
                 staging.finish(Contents(spec, launcher, run.script, logs, run.working_dir, run.append_logs))
 
     def _grant(self, run: Run) -> Grant:
@@ -498,6 +518,21 @@ class LocalEngine:
             os.close(lock)
         return True
 
+    async def connect(self, run_id: str, port: int) -> SocketStream:
+        """Connect to a port in the network of a run."""
+        return await open_port(self._reach(run_id), run_id, port)
+
+    async def execute(
+        self, run_id: str, command: Sequence[str], terminal: TerminalSize | None = None
+    ) -> LocalExecution:
+        """Start a command beside a run."""
+        return await open_command(self._reach(run_id), run_id, command, terminal)
+
+    def _reach(self, run_id: str) -> Keeper:
+        assert self._keeper is not None, "the engine is not open"
+        self._reader.folder(run_id)
+        return self._keeper
+
     async def read_log(self, run_id: str, stream: Stream, offset: int, size: int) -> bytes:
         """Part of a log."""
         return await self._reader.read_log(run_id, stream, offset, size)
@@ -539,6 +574,13 @@ def _network(sandbox: Sandbox | None) -> str:
         return "each job's own (slirp4netns)"
     why = sandbox.shared_because if sandbox else "there is no sandbox"
     return SHARED_NETWORK + (f": {why}" if why else "")
+
+
+def _ports(sandbox: Sandbox | None) -> str:
+    """By which way ports of jobs are reached, and why."""
+    if sandbox is None or (sandbox.router is None and sandbox.network != NONE):
+        return "not reached: jobs share the machine's network, where others listen too"
+    return "in the network of each job"
 
 
 def _machine_memory() -> int:

@@ -43,6 +43,8 @@ from .supervising import FILTER_FD, OPTIONS_FD, in_memory
 
 JOB_HOME = "/job"
 LAUNCH_HOME = "/run/isthmus"
+ENVIRONMENTS_HOME = "/run/environments"
+"""Where a job finds the environments of its tenant, if it wants one."""
 IMAGE_ROOT = "/image"
 """Where the image lies in the sandbox, as root."""
 _SYSTEM = ("/usr", "/etc", "/opt", "/sys")
@@ -137,7 +139,13 @@ class Sandbox:
         return self.setpriv is None or self.chroot is not None
 
     def options(
-        self, folder: RunFolder, devices: Sequence[str], filter_fd: int = FILTER_FD, *, image: Path | None = None
+        self,
+        folder: RunFolder,
+        devices: Sequence[str],
+        filter_fd: int = FILTER_FD,
+        *,
+        image: Path | None = None,
+        environments: Path | None = None,
     ) -> list[str]:
         """What bubblewrap is given, by a descriptor: the job could read it from bubblewrap's command line."""
         options = ["--unshare-pid", "--unshare-ipc", "--die-with-parent"]
@@ -148,6 +156,9 @@ class Sandbox:
             options += image_view(image, at, folder, devices, self.visible, self.hidden)
             if self.resolver is not None:
                 options += ["--ro-bind", str(self.resolver[0]), f"{at}/etc/resolv.conf"]
+        if environments is not None:
+            at = IMAGE_ROOT if image is not None and self.setpriv is not None else ""
+            options += ["--bind", str(environments), f"{at}{ENVIRONMENTS_HOME}"]
         if self.network == NONE:
             options.append("--unshare-net")
         if self.filtered:

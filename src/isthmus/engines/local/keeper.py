@@ -4,7 +4,8 @@ Forking from a small warm process takes a millisecond or two, where a new Python
 nothing and remembers nothing: a request names a run, the supervisor forked for it answers and does the rest. If the
 keeper is killed, supervisors go on, and the next request starts a new keeper.
 
-One request per connection: `start <run id>`, `ping` or `stop`. The socket is in a folder that only we may enter.
+One request per connection: `start <run id>`, `ping`, `stop`, or one that leads into a run (`entering.py`). The socket
+is in a folder that only we may enter.
 There is one keeper per version of its own code, so that an upgrade never talks to yesterday's; a keeper that nobody
 has asked anything for a while leaves.
 """
@@ -35,6 +36,7 @@ def load_alone() -> None:
 
 def main(root: str, name: str) -> None:
     """Serve, in the background, unless another keeper does; returns (exits) once somebody serves."""
+    import isthmus.engines.local.entering
     import isthmus.engines.local.supervising  # noqa: F401 - warm: every supervisor is forked with it loaded
     from isthmus.engines.local.layout import try_lock
 
@@ -94,16 +96,18 @@ def answer(connection: socket.socket, listener: socket.socket, lock: int) -> boo
         listener.close()
         connection.sendall(b"bye\n")
         return False
-    elif word == "start":
-        start(argument, connection, listener, lock)
+    elif word in ("start", "connect", "execute"):
+        begin(word, argument, connection, listener, lock)
     return True
 
 
-def start(run_id: str, connection: socket.socket, listener: socket.socket, lock: int) -> None:
-    """Fork a supervisor, which answers by itself."""
+def begin(word: str, argument: str, connection: socket.socket, listener: socket.socket, lock: int) -> None:
+    """Fork a supervisor, or what leads into a run; it answers by itself."""
+    from isthmus.engines.local.entering import lead
     from isthmus.engines.local.layout import Layout
     from isthmus.engines.local.supervising import supervise
 
+    run_id, _, rest = argument.partition(" ")
     folder = Layout(Path.cwd()).run(run_id)
     try:
         child = os.fork()
@@ -121,10 +125,13 @@ def start(run_id: str, connection: socket.socket, listener: socket.socket, lock:
             with contextlib.suppress(OSError), connection:
                 connection.sendall(text.encode() + b"\n")
 
-        supervise(folder, reply)
+        if word == "start":
+            supervise(folder, reply)
+        else:
+            lead(word, folder, rest, connection)
         code = 0
     except BaseException as error:  # noqa: BLE001 - a supervisor must never become a second keeper
-        print(f"supervisor of {run_id}: {error!r}", file=sys.stderr, flush=True)
+        print(f"{word} of {run_id}: {error!r}", file=sys.stderr, flush=True)
     finally:
         os._exit(code)
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from isthmus._kit import crashpoints
+from isthmus._kit.sockets import readable
 from isthmus.errors import SiteUnavailable
 
 _HERE = Path(__file__).parent
@@ -24,6 +25,7 @@ _CODE = (
     _HERE / "usage.py",
     _HERE / "meter_process.py",
     _HERE / "networking.py",
+    _HERE / "entering.py",
     _HERE / "log_limits.py",
     _HERE / "disk_limits.py",
     _HERE / "seccomp.py",
@@ -64,6 +66,32 @@ class Keeper:
             await self._start()
             answer = await self._try(request)
         return answer or ""
+
+    async def lead(self, request: str, body: bytes = b"") -> tuple[str, list[int]]:
+        """Have something opened inside a run: the answer, and the descriptors that came with it."""
+        for _ in range(2):
+            if (connection := await self._connect()) is not None:
+                with connection:
+                    return await _exchange(connection, request, body)
+            await self._start()
+        return "", []
+
+    async def _connect(self) -> socket.socket | None:
+        """A bare connection, over which descriptors can come; None: there is no keeper."""
+        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, f"/proc/self/fd/{folder}/{self._name}.sock")
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            return None
+        except OSError as error:
+            connection.close()
+            raise SiteUnavailable(f"The keeper of {self._root} cannot be reached: {error}.") from error
+        finally:
+            os.close(folder)
+        return connection
 
     async def stop(self) -> None:
         """Have the keeper leave. Supervisors and their runs go on."""
@@ -125,6 +153,30 @@ class Keeper:
             raise SiteUnavailable(
                 f"The keeper of {self._root} could not be started (exit code {done.returncode}); see keeper.log there."
             )
+
+
+async def _exchange(connection: socket.socket, request: str, body: bytes) -> tuple[str, list[int]]:
+    loop = asyncio.get_running_loop()
+    found: list[int] = []
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await loop.sock_sendall(connection, f"{request}\n".encode())
+            answer, found = await _receive(connection)
+            if answer == "ready":
+                await loop.sock_sendall(connection, body)
+                answer, found = await _receive(connection)
+            return answer, found
+    except (OSError, TimeoutError) as error:
+        return f"failed {str(error) or 'no answer in time'}", []
+
+
+async def _receive(connection: socket.socket) -> tuple[str, list[int]]:
+    """One line, and the descriptors that came with it."""
+    await readable(connection)
+    data, descriptors, _, _ = socket.recv_fds(connection, 4096, 8)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return data.decode(errors="replace").strip(), list(descriptors)
 
 
 def stop_keepers(sites: Path) -> None:

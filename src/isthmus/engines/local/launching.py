@@ -12,17 +12,19 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from isthmus._kit.quantities import format_bytes
 from isthmus.engines import batch_scripts, meters
 from isthmus.engines.base import Run
+from isthmus.engines.environment_words import in_environment
 from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 from isthmus.errors import Cause, EngineRefused
 from isthmus.images.cache import UnpackedImage
 
 from .devices import Grant
-from .isolation import JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
+from .isolation import ENVIRONMENTS_HOME, JOB_HOME, LAUNCH_HOME, AccountIdentity, Sandbox
 from .layout import RunFolder
 from .supervising import GO_FD, REPORT_FD
 
@@ -85,25 +87,31 @@ def environment(
     return {**usual, **ours, **batch, **grant.env, **run.env, **platform}
 
 
-def launcher(env: Mapping[str, str], start: str = "", stdin: str | None = None, *, image: bool = False) -> str:
+def launcher(
+    env: Mapping[str, str], start: str = "", stdin: str | None = None, *, image: bool = False, reports: bool = False
+) -> str:
     """The shell lines that set the environment and become the program given as arguments, in the folder to start in.
 
-    What the program reads is opened here, with no more rights than the job has.
+    What the program reads is opened here, with no more rights than the job has. `reports`: it has something to report
+    itself, before it becomes the job's.
     """
+    close = "" if reports else f" {REPORT_FD}>&-"
     lines = [
         f"printf + >&{REPORT_FD}",
         f"read -r go <&{GO_FD} || exit 127",
         f"exec {GO_FD}<&-",
         *([f"cd {JOB_HOME} || exit 127"] if image else []),
         *exports(env),
-        *([read_from(stdin)] if stdin else []),
+        # A command beside the job has a standard input of its own.
+        *([f'if [ -z "${{ISTHMUS_BESIDE-}}" ]; then {read_from(stdin)}; fi'] if stdin else []),
+        "unset ISTHMUS_BESIDE",
         *([_start_in(start)] if start else []),
         f"if {_CANNOT_RUN}; then",
         f"  printf missing >&{REPORT_FD}",
         '  echo "isthmus: $1: not found, or not executable" >&2',
         "  exit 127",
         "fi",
-        f'exec {through_env(env)}"$@" {REPORT_FD}>&-',
+        f'exec {through_env(env)}"$@"{close}',
     ]
     return "\n".join(lines) + "\n"
 
@@ -137,17 +145,27 @@ def make_spec(
     powercap: str,
     path: str,
     image: UnpackedImage | None = None,
+    environments: Path | None = None,
+    max_environment_bytes: int = 0,
 ) -> dict[str, Any]:
-    """What the supervisor is given."""
+    """What the supervisor is given; `environments` is the tenant's folder for them, where the run wants one."""
     launch = LAUNCH_HOME if sandbox else str(folder.launch)
     command = program(run, f"{launch}/script")
+    words = in_environment(
+        run.python,
+        command,
+        place=ENVIRONMENTS_HOME if sandbox else str(environments),
+        report=f"&{REPORT_FD}",
+        max_bytes=max_environment_bytes * 4 // 5,
+        image=image.digest if image else "",
+    )
     prefix = sandbox.command(identity, image=image is not None) if sandbox else []
     root = image.root if image else None
     drop = superuser and sandbox is None
     return {
         "run": run.id,
-        "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *command],
-        "options": sandbox.options(folder, grant.paths, image=root) if sandbox else [],
+        "argv": [*prefix, "/bin/sh", f"{launch}/launcher", *words],
+        "options": sandbox.options(folder, grant.paths, image=root, environments=environments) if sandbox else [],
         "network": sandbox.router if sandbox else None,
         "chroots": image is not None and superuser,
         "image": image.digest if image else None,
@@ -167,6 +185,8 @@ def make_spec(
             **({"RLIMIT_FSIZE": max_file_bytes} if max_file_bytes else {}),
         },
         "max_log_bytes": min(max_log_bytes, run.log_bytes or max_log_bytes),
+        "environments": str(environments) if environments else None,
+        "max_environment_bytes": max_environment_bytes,
         "max_disk_bytes": min(filter(None, (max_disk_bytes, run.disk_bytes)), default=0),
         "memory_limit": _memory_limit(run, memory_bytes),
         "devices": {name: list(units) for name, units in grant.units.items()},

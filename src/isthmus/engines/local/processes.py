@@ -12,8 +12,14 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -29,6 +35,27 @@ def unshare(namespaces: int) -> None:
     if _libc.unshare(namespaces) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"unshare {namespaces:#x}: {os.strerror(number)}")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Put this process, which must have one thread, into a namespace of another."""
+    if _libc.setns(descriptor, kind) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns {kind:#x}: {os.strerror(number)}")
+
+
+class _FilterProgram(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = [("count", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
+
+
+def filter_calls(program: bytes) -> None:
+    """Put this process under a filter of system calls; it must have renounced new privileges."""
+    wanted = _FilterProgram(len(program) // 8, program)
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(wanted), 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"seccomp: {os.strerror(number)}")
 
 
 def boot_id() -> str:

@@ -61,7 +61,12 @@ class LocalSettings:
     max_output_bytes: int = 50 * 2**30
     """Bytes brought back from one run. Default 50 GiB: a sparse file may claim any size."""
     max_image_bytes: int = 50 * 2**30
-    """Bytes of all unpacked images; beyond it, those that were not used for longest go. Default 50 GiB."""
+    """Bytes of all unpacked images; beyond it, those that were not used for longest go. Default 50 GiB. A tenant's
+    environments have the same limit."""
+    package_index: str = ""
+    """Where environments of Python packages get them from. Default: where the installer looks by itself."""
+    wheels: str = ""
+    """A folder of wheels that jobs see, for the same; without an index nothing else is asked. Default none."""
     registry_authorities: str = ""
     """Certificates (PEM) that registries are trusted by, beside those of the system. Default none."""
     rescan_seconds: float = 5.0

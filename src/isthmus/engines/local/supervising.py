@@ -88,8 +88,9 @@ def judge(
 ) -> RunVerdict:
     """Read the end from the wait status, from what we wanted, and from what the launcher reported.
 
-    The launcher reports `+` when it runs and `missing` when there is no such program; anything else is the reason
-    why not even the launcher could be started.
+    The launcher reports `+` when it runs and `missing` when there is no such program; `failed: ` and a reason comes
+    from what was to make the program's environment. Anything else is the reason why not even the launcher could be
+    started.
     """
     code = os.waitstatus_to_exitcode(status)
     if not report.startswith(b"+"):
@@ -99,6 +100,8 @@ def judge(
         return RunVerdict("StartFailed", message=why)
     if report.endswith(b"missing"):
         return RunVerdict("StartFailed", 127, message=f"The program {program!r} was not found, or may not be executed.")
+    if report.startswith(b"+failed: ") and not wanted:
+        return RunVerdict("StartFailed", code, message=report[9:].decode(errors="replace"))
     # Bubblewrap, like a shell, reports a signal by 128 and its number.
     number = -code if code < 0 else code - 128 if sandboxed and code > 128 else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else None
@@ -136,6 +139,9 @@ class Supervisor:
         self._log_at = self._began[1] + self._logs.pause(0)
         folders = (folder.work, folder.tmp)
         self._disk = DiskLimit(folders, spec.get("max_disk_bytes", 0), self._members)
+        self._kept: DiskLimit | None = None
+        if place := spec.get("environments"):
+            self._kept = DiskLimit([Path(place)], spec["max_environment_bytes"], set, "Environments")
         self._disk_at = self._began[1] + self._disk.first()
         self._noted = 0
 
@@ -150,7 +156,8 @@ class Supervisor:
             if self._network is not None:
                 self._network.wait()
             pid = os.getpid()
-            record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0]}
+            job = {"job": self._child, "job_ticks": start_ticks(self._child)}
+            record = {"pid": pid, "ticks": start_ticks(pid), "boot": boot_id(), "at": self._began[0], **job}
             write_record(self._folder.started, record)
         except OSError:
             self._network = None  # it is ended like everything else
@@ -237,6 +244,9 @@ class Supervisor:
             if now >= self._disk_at and not self._wanted:
                 self._disk_at = now + self._disk.look(now - self._began[1])
                 self._note_disk()
+                if self._kept is not None and not self._disk.over:
+                    self._kept.look(now - self._began[1])
+                    self._disk.over = self._kept.over
                 if self._disk.over:
                     self._terminate("DiskLimit", _DISK_GRACE)
             times = [t for t in (None if self._wanted else deadline, self._kill_at) if t is not None]

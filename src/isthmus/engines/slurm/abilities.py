@@ -9,6 +9,6 @@ from isthmus.resources.engine_options import SlurmOptions
 
 WITHOUT_IMAGES = Capabilities(
     queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,
-    numbers=True, options=SlurmOptions,
+    numbers=True, environments=True, options=SlurmOptions,
 )  # fmt: skip
 WITH_IMAGES = replace(WITHOUT_IMAGES, images=True, image_files=True)

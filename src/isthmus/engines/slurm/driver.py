@@ -40,6 +40,7 @@ from isthmus.engines.slurm.cluster.persons import Persons
 from isthmus.engines.slurm.containers import launch_texts
 from isthmus.engines.slurm.containers.container_lines import ImageRoot
 from isthmus.engines.slurm.containers.image_stores import ImageStore
+from isthmus.engines.slurm.containers.person_environments import PersonEnvironments
 from isthmus.engines.slurm.containers.readying import ClusterImages
 from isthmus.engines.slurm.files import records
 from isthmus.engines.slurm.files.base import LogFile, RunFiles
@@ -91,6 +92,7 @@ class SlurmEngine:
         self._submitting = KeyedLocks()
         self._persons = Persons(settings, transport)
         self._images = ClusterImages(settings, images, self, self.tasks)
+        self._environments = PersonEnvironments(settings, images)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -113,15 +115,12 @@ class SlurmEngine:
         late = [record for run_id in active if (record := self._over.get(run_id)) is not None]
         snapshot = await self._watcher.fresh()
         await self._digest(snapshot)
-        for record in late:
-            try:
-                await self._settler.resume(record, snapshot)
-            except IsthmusError:
-                raise
-            except Exception as error:
-                log.error("a run cannot be understood", exc_info=error, extra={"run": record.run_id})
+        await self._settler.recall(self._active.values())
+        for ghost in await self._settler.resume(late, snapshot):
+            self._end_ghost(ghost)
         self.tasks.start("slurm-watcher", self._watcher.run)
         self.tasks.start("slurm-late-accounting", lambda: self._settler.late.run(self._corrected))
+        self.tasks.start("slurm-lost-runs", lambda: self._settler.lost.run(self._corrected))
         self.tasks.start("slurm-mailbox", self._mailbox.run)
         self._watcher.watch(bool(self._active))
 
@@ -166,7 +165,7 @@ class SlurmEngine:
         if not submissions.RUN_ID.fullmatch(run.id):
             raise EngineRefused(f"{run.id!r} is not the id of a run: it must be a uid, a dot and a number.")
         if run.image is not None:
-            self._images.check(run)
+            self._images.check(run, self._persons.user_of(run))
         if not run.command and run.script is None:
             raise EngineRefused("There is neither a command nor a script to run.")
         words = [*run.command, *run.args, *run.env, *run.env.values(), run.script or ""]
@@ -195,7 +194,7 @@ class SlurmEngine:
             return await self._submit(run, files)
 
     async def _submit(self, run: Run, files: FileSource | None) -> Observation:
-        if (seen := await self.observe(run.id)) is not None:
+        if (seen := await self.observe(run.id)) is not None and seen.state is not RunState.UNKNOWN:
             return seen
         await self._persons.learn_groups(run, self._partitions)
         self.check(run)
@@ -214,14 +213,16 @@ class SlurmEngine:
         if known.record.job is None:
             await self._send(run, known.record.user, partial(as_it_is, known))
         self._watcher.watch(True)
-        if (seen := known.observation()) is None:
+        seen = known.observation()
+        assert seen is not None
+        if known.job is None and seen.state is not RunState.ENDED:
             # It was sent before and Slurm does not show it: until it is settled what became of it, nothing is sent.
-            raise SiteUnavailable(f"Slurm does not show job {known.record.job} at present; it is being looked for")
+            raise SiteUnavailable(seen.message)
         return seen
 
     async def _send_new(self, run: Run, files: FileSource | None) -> KnownRun | None:
         """Send a run that has no record yet; None if it has one after all."""
-        image = None
+        image, run = None, await self._environments.ready(run, self._persons.user_of(run))
         if run.image is not None:
             image, files = await self._images.ready(run, self._persons.user_of(run), files, self._classes)
         begin = partial(self._begin, run, files, image)
@@ -237,7 +238,8 @@ class SlurmEngine:
         user = self._persons.user_of(run)
         folder = self._files.folder(run.id)
         devices = {name: self._gres[name] for name in run.devices}
-        launch = launch_texts.launch_files(run, folder, user, devices, self._classes, self._settler, image)
+        place = self._environments.folder(run, user)
+        launch = launch_texts.launch_files(run, folder, user, devices, self._classes, self._settler, image, place)
         record = RunRecord(run.id, user, time.time(), None, run.separate_streams, run.milli_cpus, devices)
         record = record if image is None else replace(record, image=image.digest)
         if not await self._files.begin(run.id, user, launch, files, records.dump(record)):
@@ -358,8 +360,12 @@ class SlurmEngine:
 
     async def _take_its_word(self, known: KnownRun) -> None:
         async with self._digesting:
-            await self._settler.take_its_word(known)
+            if await self._settler.take_its_word(known):
+                self._end_ghost(known.record)
         self._notify_over(known.run_id)
+
+    def _end_ghost(self, record: RunRecord) -> None:
+        self.tasks.spawn("slurm-ghost", partial(self._settler.end_ghost, record), of=record.run_id)
 
     def _due(self, changed: set[str]) -> set[str]:
         """What is reported now; each report is a write. Why runs wait follows after a burst, which would wait for it.
@@ -529,6 +535,7 @@ class SlurmEngine:
         if record is None:
             return
         self._settler.late.drop(run_id)
+        self._settler.lost.drop(run_id)
         if record.user:
             await self._files.remove(run_id, record.user)
         await self._files.drop_record(run_id)

@@ -113,6 +113,10 @@ class SlurmSettings:
 
     image_runtimes: tuple[str, ...] = tuple(RUNTIMES)
     """What may run images, best first. Default all that are known; none: no images are run."""
+    package_index: str = ""
+    """Where environments of Python packages get them from. Default: where the installer looks by itself."""
+    wheels: str = ""
+    """A folder of wheels that the nodes see, for the same; without an index nothing else is asked. Default none."""
     max_image_bytes: int = 50 * 2**30
     """Of all images that one person has unpacked at the site. Default 50 GiB; those not used for longest go."""
     layers: Path | None = None
@@ -129,6 +133,12 @@ class SlurmSettings:
     def job_environment(self) -> dict[str, str]:
         """What Slurm passes on to jobs."""
         return {"PATH": self.search_path} | ({"SLURM_CONF": self.conf} if self.conf else {})
+
+    @property
+    def only_account(self) -> str | None:
+        """The account that everybody has; None if there are several."""
+        users = {entry.user for entry in self.accounts}
+        return next(iter(users)) if len(users) == 1 and "{" not in "".join(users) else None
 
     def user_of(self, run: Run) -> str:
         """The account of whoever submitted a run; raises EngineRefused with the remedy."""

@@ -38,7 +38,7 @@ BASE: Mapping[str, Meaning] = {
     "NODE_FAIL": Meaning(_ENDED, EndReason.NODE_LOST, "a node it ran on went down"),
     "BOOT_FAIL": Meaning(_ENDED, EndReason.NODE_LOST, "a node for it did not boot"),
     "PREEMPTED": Meaning(_ENDED, EndReason.PREEMPTED, "made room for a job that matters more to the site"),
-    "REVOKED": Meaning(_ENDED, EndReason.CANCELLED, "another cluster of the federation took it"),
+    "REVOKED": Meaning(_ENDED, EndReason.START_FAILED, "another cluster of the federation took it"),
 }
 FLAGS: Mapping[str, Meaning] = {
     "COMPLETING": Meaning(_RUNNING, reported="ending"),

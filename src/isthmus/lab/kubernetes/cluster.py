@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from isthmus.errors import IsthmusError, Misconfigured
-from isthmus.lab import numbers, processes
+from isthmus.lab import cabling, numbers, processes
 from isthmus.lab.layout import LabStatus
 
 from . import images, kernel, manifests, operator_image, packages
@@ -57,7 +57,7 @@ class KubernetesLab:
         with machine_lock():
             numbers.hold(self.place)
             if not numbers.has_link(self.place):
-                self._make_bridge()
+                cabling.make_bridge(self.place)
             kernel.remember(self.place.number)
         if not self._images[0].exists():
             images.make(self._images[0])
@@ -173,14 +173,8 @@ class KubernetesLab:
         with machine_lock():
             number = free_number(root)
             self.place = replace(self.place, number=number)
-            self._make_bridge()
+            cabling.make_bridge(self.place)
         (root / "number").write_text(str(number))
-
-    def _make_bridge(self) -> None:
-        call, place = processes.call, self.place
-        call(place, "ip", "link", "add", place.bridge, "type", "bridge")
-        call(place, "ip", "address", "add", f"{place.address(1)}/24", "dev", place.bridge)
-        call(place, "ip", "link", "set", place.bridge, "up")
 
     def down(self, *, erase: bool = False) -> None:
         """Stop everything and leave no link, mount, process, cgroup or setting; with `erase` no file either."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from isthmus.errors import Misconfigured
-from isthmus.lab import processes
+from isthmus.lab import cabling, processes
 
 from . import manifests
 from .control_plane import LabControlPlane, last_lines, version
@@ -128,16 +128,8 @@ class KubernetesLabNode:
 
     def _make_namespaces(self) -> None:
         place, call = self._place, processes.call
-        for file in (self._net, self._uts):
-            file.touch()
-        call(place, "unshare", f"--net={self._net}", f"--uts={self._uts}", "hostname", self.name)
-        link = place.link(self._host)
-        call(place, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self._net))
-        call(place, "ip", "link", "set", link, "master", place.bridge, "up")
+        cabling.make_machine(place, self.name, self._host, self._net, self._uts)
         inside = ("nsenter", f"--net={self._net}", "ip")
-        call(place, *inside, "link", "set", "lo", "up")
-        call(place, *inside, "address", "add", f"{self.address}/24", "dev", "eth0")
-        call(place, *inside, "link", "set", "eth0", "up")
         call(place, *inside, "route", "add", "default", "via", place.address(1))
         # Where clouds describe a machine to itself. A kubelet asks there first, and would wait six seconds for nobody.
         call(place, *inside, "route", "add", "unreachable", "169.254.0.0/16")
@@ -177,13 +169,7 @@ class KubernetesLabNode:
         processes.kill_all(self.processes, 30)
         for program in ("holder", "containerd", "kubelet"):
             self._place.pid_file(f"{program}-{self.name}").unlink(missing_ok=True)
-        link = self._place.link(self._host)
-        if Path(f"/sys/class/net/{link}").exists():
-            processes.call(self._place, "ip", "link", "delete", link)
-        for file in (self._net, self._uts):
-            while os.path.ismount(file):
-                processes.call(self._place, "umount", str(file))
-            file.unlink(missing_ok=True)
+        cabling.remove_machine(self._place, self._host, self._net, self._uts)
         for group in CGROUPS.glob(f"*/{self.name}"):
             processes.remove_cgroup(group)
 

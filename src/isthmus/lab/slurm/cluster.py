@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from isthmus.errors import Invalid, Misconfigured
-from isthmus.lab import numbers, processes
+from isthmus.lab import cabling, numbers, processes
 from isthmus.lab.layout import LabStatus
 
 from . import accounting, config, packages, releases
@@ -235,7 +235,7 @@ class SlurmLab:
         with numbers.machine_lock(_LOCK):
             number = numbers.free_number(root, lambda number: SlurmLabPlace(root, number))
             self.place = replace(self.place, number=number)
-            self._make_bridge()
+            cabling.make_bridge(self.place)
         self.place.save(_able(settings))
         write_whole(root / "number", str(number))
 
@@ -255,13 +255,7 @@ class SlurmLab:
         with numbers.machine_lock(_LOCK):
             numbers.hold(self.place)
             if not numbers.has_link(self.place):
-                self._make_bridge()
-
-    def _make_bridge(self) -> None:
-        call, place = processes.call, self.place
-        call(place, "ip", "link", "add", place.bridge, "type", "bridge")
-        call(place, "ip", "address", "add", f"{place.address(1)}/24", "dev", place.bridge)
-        call(place, "ip", "link", "set", place.bridge, "up")
+                cabling.make_bridge(self.place)
 
     def down(self, *, erase: bool = False) -> None:
         """Stop everything and leave no link, mount, process or cgroup; with `erase` no file either."""

@@ -8,8 +8,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from isthmus.errors import Invalid, Misconfigured
-from isthmus.lab import processes
+from isthmus.errors import Invalid
+from isthmus.lab import cabling, processes
 
 from .config import gres_conf, gres_units
 from .layout import LabSettings, NodeSpec, SlurmLabPlace
@@ -73,32 +73,13 @@ class SlurmLabNode:
 
     def make_machine(self) -> None:
         """Its namespaces and its cable."""
-        place, host = self._place, self.host()
         (self.folder / "pm").mkdir(parents=True, exist_ok=True)
-        for file in (self._net, self._uts):
-            file.touch()
-        call = processes.call
-        call(place, "unshare", f"--net={self._net}", f"--uts={self._uts}", "hostname", self.name)
-        link = place.link(host)
-        call(place, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self._net))
-        call(place, "ip", "link", "set", link, "master", place.bridge, "up")
-        inside = ("nsenter", f"--net={self._net}", "ip")
-        call(place, *inside, "link", "set", "lo", "up")
-        call(place, *inside, "address", "add", f"{place.address(host)}/24", "dev", "eth0")
-        call(place, *inside, "link", "set", "eth0", "up")
+        cabling.make_machine(self._place, self.name, self.host(), self._net, self._uts)
         self.meter(1)
 
     def host(self) -> int:
         """The last number of its address."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / "host"
-        if not file.exists():
-            taken = {int(other.read_text()) for other in self._place.root.glob("nodes/*/host")}
-            free = next((host for host in range(2, 255) if host not in taken), None)
-            if free is None:
-                raise Misconfigured("The lab has no address left; 253 nodes are the most.")
-            file.write_text(str(free))
-        return int(file.read_text())
+        return cabling.host_of(self._place, self.folder)
 
     def _make_devices(self, spec: NodeSpec) -> None:
         """A device file, a twin of /dev/null, for every unit; and the lines of gres.conf that name them."""
@@ -131,13 +112,7 @@ class SlurmLabNode:
         """End everything on it and remove its namespaces, its cable and its cgroups."""
         processes.kill_all(self.processes)
         if (self.folder / "host").exists():
-            link = self._place.link(int((self.folder / "host").read_text()))
-            if Path(f"/sys/class/net/{link}").exists():
-                processes.call(self._place, "ip", "link", "delete", link)
-        for file in (self._net, self._uts):
-            while os.path.ismount(file):
-                processes.call(self._place, "umount", str(file))
-            file.unlink(missing_ok=True)
+            cabling.remove_machine(self._place, self.host(), self._net, self._uts)
         for controller in _CGROUPS.glob(f"*/slurm_{self.name}"):
             processes.remove_cgroup(controller)
         self._place.pid_file(f"slurmd-{self.name}").unlink(missing_ok=True)

@@ -41,6 +41,8 @@ class JobIndex:
         """Restartable jobs that run."""
         self.movable: set[str] = set()
         """Those among them that have a deadline: for its sake they may be stopped and go on elsewhere."""
+        self.placed_here: set[str] = set()
+        """Jobs that got their site since we lead: nobody else can be about to submit them."""
         self._look, self._room_changed = look, room_changed
         self._specs: dict[str, tuple[int, JobSpec, Demand]] = {}
         self._over: set[str] = set()
@@ -66,6 +68,10 @@ class JobIndex:
             self._wake_dependents(new.key)
             if phase in TERMINAL:
                 self._note_dependencies(new.key, obj, present=False)
+        if phase in TERMINAL or phase is JobPhase.PENDING:
+            self.placed_here.discard(new.uid)
+        elif before is JobPhase.PENDING:
+            self.placed_here.add(new.uid)
         self._keep_ledger(new, obj, phase)
         if self._deserves_a_look(old, obj, before, phase):
             self._look(new.key)
@@ -165,6 +171,7 @@ class JobIndex:
         self.keys.pop(record.uid, None)
         self.keys.pop(record.obj["status"].get("identity"), None)
         self._over.discard(record.uid)
+        self.placed_here.discard(record.uid)
         self.children.pop(record.uid, None)
         self.active.pop(record.uid, None)
         self._specs.pop(record.uid, None)

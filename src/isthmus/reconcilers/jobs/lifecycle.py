@@ -170,6 +170,11 @@ def corrected(job: Job, seen: Observation) -> JobStatus | None:
     status = job.status.model_copy(update={"usage": usage_of(seen.usage)})
     if status.phase is JobPhase.SUCCEEDED:
         status.message = seen.message or None
+    if status.reason == EndReason.SUPERVISOR_LOST and seen.reason is EndReason.COMPLETED:
+        # What followed from its being lost stands: others may have acted on it. What is known now is said beside it.
+        status.exit_code, status.signal = seen.exit_code, seen.signal
+        how = f"was ended by {seen.signal}" if seen.signal else f"ended with exit code {seen.exit_code}"
+        status.message = f"was called lost, because nothing was heard of it; it {how} all the same"
     return status if status != job.status else None
 
 

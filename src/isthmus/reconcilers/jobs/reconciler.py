@@ -315,6 +315,7 @@ class JobReconciler:
                 after=queued.after if queued else (),
                 array=parent.spec.array if parent else None,
                 login=self._logins.of(job) if job.spec.image else None,
+                placed_here=job.uid in self._index.placed_here,
             )
             engine.check(run)
             files = await self._inputs.files(job, parent)

@@ -32,9 +32,9 @@ class RegistryLogins:
             and (secret := self._typed.of(Secret, record).serves(job.status.member))
         ]
         for secret in sorted(found, key=lambda secret: (secret.spec.shared, secret.name)):
-            password = self._sealer.open(secret.spec.sealed or "", secret.place)
-            if password is not None:
-                return RegistryLogin(secret.uid, registry, secret.spec.user, password)
+            for place in secret.places:
+                if (password := self._sealer.open(secret.spec.sealed or "", place)) is not None:
+                    return RegistryLogin(secret.uid, registry, secret.spec.user, password)
         return None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from isthmus._kit.clock import parse_timestamp
 from isthmus.engines.base import Account, After, ArrayPart, Run, Stream
 from isthmus.engines.batch_scripts import number_of
+from isthmus.engines.environment_words import PythonSetup
 from isthmus.errors import Invalid
 from isthmus.images.logins import RegistryLogin
 from isthmus.images.manifests import is_digest
@@ -25,6 +25,7 @@ def run_of(
     after: tuple[After, ...] = (),
     array: Array | None = None,
     login: RegistryLogin | None = None,
+    placed_here: bool = False,
 ) -> Run:
     """One try of a job, as an engine needs to know it; `array` is that of the array it is an element of."""
     spec, resources = job.spec, job.spec.resources
@@ -47,6 +48,7 @@ def run_of(
         args=tuple(spec.args),
         image=_image(job),
         login=login,
+        python=PythonSetup(tuple(spec.python.requirements), spec.python.version) if spec.python else None,
         env=env,
         stdin=spec.stdin,
         separate_streams=spec.streams is Streams.SEPARATE,
@@ -68,7 +70,7 @@ def run_of(
         options=tuple(spec.engine_options.values()),
         after=after,
         array=_part(job, int(index), array) if index is not None and array is not None else None,
-        placed_at=parse_timestamp(job.status.placed_at) if job.status.placed_at else None,
+        placed_here=placed_here,
     )
 
 

@@ -227,6 +227,7 @@ def site_view(
         multi_node=bool(able and able.multi_node),
         images=bool(able and able.images),
         image_files=bool(able and able.image_files),
+        environments=bool(able and able.environments),
         registries=tuple(site.spec.registries.allowed) if site.spec.registries else (),
         largest=tuple(sorted(most.items())),
         machine=machine if machine.milli_cpus else None,

@@ -224,6 +224,7 @@ class SiteReconciler:
 LOOK_NOTED_SECONDS = 300.0
 """After so long it is written down again that a site was looked at, though nothing has changed."""
 _ABILITIES = {
+    "environments": "environments",
     "images": "images",
     "image-files": "image_files",
     "multi-node": "multi_node",

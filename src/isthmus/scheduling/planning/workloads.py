@@ -1,4 +1,4 @@
-"""Workloads: which runs can be compared. The image, the command or script with its arguments, and the files."""
+"""Workloads: which runs can be compared. Image, command or script with its arguments, files, and Python packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ CPUS = "cpus"
 def workload_of(spec: JobSpec) -> str:
     """A name that jobs have in common if and only if they do the same work."""
     files = spec.files.tree if spec.files else None
-    what = json.dumps([spec.image, spec.command, spec.script, spec.args, files], separators=(",", ":"))
+    parts: list[object] = [spec.image, spec.command, spec.script, spec.args, files]
+    if spec.python is not None:
+        parts.append([spec.python.requirements, spec.python.version])
+    what = json.dumps(parts, separators=(",", ":"))
     return sha256(what.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 

@@ -6,12 +6,22 @@ control plane would) and `another` (opens one while the first is still there); a
 says what may differ between engines. Jobs use nothing but a POSIX shell and the usual small programs.
 """
 
-from isthmus.engines.base import FolderReader, HoldingEngine, MeasuringEngine, ReadingEngine, StagingEngine
+from isthmus.engines.base import (
+    ExecEngine,
+    FolderReader,
+    HoldingEngine,
+    MeasuringEngine,
+    PortEngine,
+    ReadingEngine,
+    StagingEngine,
+)
 
 from .holding import HoldContract
 from .imaging import ImageContract
 from .looking import BrowseContract
 from .measuring import MeasureContract
+from .packaging import EnvironmentContract
+from .reaching import ConnectContract, ExecContract
 from .reading import OpenReader, ReadContract, Traces
 from .running import RunContract
 from .staging import StageContract
@@ -31,9 +41,11 @@ from .working import (
 )
 
 PARTS: dict[type, type[EngineSuite]] = {
+    ExecEngine: ExecContract,
     FolderReader: BrowseContract,
     HoldingEngine: HoldContract,
     MeasuringEngine: MeasureContract,
+    PortEngine: ConnectContract,
     ReadingEngine: ReadContract,
     StagingEngine: StageContract,
 }
@@ -42,8 +54,11 @@ PARTS: dict[type, type[EngineSuite]] = {
 __all__ = [
     "PARTS",
     "BrowseContract",
+    "ConnectContract",
     "EngineSuite",
     "EngineTraits",
+    "EnvironmentContract",
+    "ExecContract",
     "FolderSource",
     "HoldContract",
     "ImageContract",

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from isthmus._kit.clock import utcnow
 from isthmus.engines.base import EndReason, RunState, Stream
 from isthmus.errors import NotFound, SiteUnavailable
 
@@ -234,7 +233,7 @@ class RunContract(BatchContract):
         self, cancelled: bool, engine: SuiteEngine, another: Reopen, tmp_path: Path
     ) -> None:
         """A control plane is stopped while it submits a run; another takes over, and the run begins, ends and goes."""
-        run = self.shell("echo once", placed_at=utcnow())
+        run = self.shell("echo once")
         source = WaitingSource(tmp_path / "source")
         stopped = asyncio.ensure_future(engine.submit(run, source))
         assert await asyncio.to_thread(source.asked.wait, PATIENCE)
@@ -242,7 +241,8 @@ class RunContract(BatchContract):
         if cancelled:
             await second.cancel(run.id)
         else:
-            await second.submit(run, FolderSource(tmp_path / "again", {"file": b"content"}))
+            taken_over = replace(run, placed_here=False)
+            await second.submit(taken_over, FolderSource(tmp_path / "again", {"file": b"content"}))
         await wait_ended(second, run.id)
 
         async def gone() -> bool:

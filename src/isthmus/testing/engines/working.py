@@ -36,6 +36,8 @@ class EngineTraits:
     """Whether a program that does not exist is distinguished from one that fails."""
     reports_out_of_memory: bool = True
     """Whether an end for want of memory is distinguished from a failure."""
+    leads_to_ports: bool = True
+    """Whether runs have networks of their own, or what else keeps their ports apart from those of others."""
 
 
 class FolderSource:

@@ -51,21 +51,37 @@ def script(wanted: Metering, guessed: Guess | None, sys: str = "/sys") -> str:
     own = [n for n in range(len(wanted.meters)) if n not in whole]
     energy = "".join(_OWN.format(n=n) for n in own) + "".join(_SHARED.format(n=n) for n in whole)
     reported = "".join(_REPORTED.format(n=n, source=meter.source) for n, (_, meter) in enumerate(wanted.meters))
-    head = _HEAD + meters.lines(wanted, sys)
+    metered = bool(wanted.meters or wanted.uses)
+    head = _HEAD.format(nap="" if metered else _NAP) + meters.lines(wanted, sys)
+    head += "" if metered else "born=$first\n"
     reported = f'{{\n{reported}}} >"$run/.meters"\n' if reported else ""
     return head + _USED + _ENERGY.format(energy=energy, estimate=estimate) + _LOOP.format(reported=reported)
 
 
-_HEAD = r"""run=$1
+_HEAD = """\
+run=$1
 exec 3>&2 2>/dev/null
 umask 077
 over= sleeper=
 trap 'over=1; [ -n "$sleeper" ] && kill $sleeper' TERM
 read -r up others </proc/uptime || exit 0
-boot=$(($(date +%s) - ${up%.*}))
+napped=
+{nap}boot=$(($(date +%s) - ${{up%.*}}))
 page=$(getconf PAGESIZE) || page=4096
 child=$2
 until [ -n "$child" ] || [ -n "$over" ] || read -r child <"$run/.pid"; do sleep 0.1; done
+"""
+
+# Where nothing has to be read at the start, everything waits until there is something to say: most of what the sampler
+# costs is its beginning, and many jobs are shorter than that.
+_NAP = """\
+first=${up%.*}${up#*.}0
+sleep 1 &
+sleeper=$!
+[ -z "$over" ] && wait $sleeper
+[ -n "$over" ] && { kill $sleeper; exit 0; }
+sleeper= napped=1
+read -r up others </proc/uptime
 """
 
 _USED = r"""
@@ -184,7 +200,8 @@ _REPORTED = """\
 _LOOP = r"""
 look
 while :; do
-  rest
+  [ -n "$napped" ] || rest
+  napped=
   kill -0 "$child" || over=1
   stop=$over  # whoever was asked to stop before it looked has looked for the last time
   look

@@ -17,6 +17,8 @@ system that nodes share it is files that cost, and not lines. It begins with the
 
 Called with the word `program`, the same file sets the environment and becomes the program: so neither Slurm's
 accounting nor `ps` ever show the environment. Called with `sample` it is the sampler.
+
+For a short job it is the processes that cost, here and on every node: what the shell can do by itself, it does.
 """
 
 from __future__ import annotations
@@ -24,13 +26,27 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from isthmus.engines.base import Run, Stream
 from isthmus.engines.batch_scripts import array_variables, cpus_per_task, expand, filled, name_of, parts
+from isthmus.engines.environment_words import in_environment
 from isthmus.engines.meters import units_variable
 from isthmus.engines.shell_lines import cannot_run, exports, of_script, read_from, through_env
 
+from .submissions import USER
+
 GRACE_SECONDS = 10
+
+
+class EnvironmentFolder(NamedTuple):
+    """Where a person's environments of Python packages are, as the program sees it."""
+
+    path: str
+    max_bytes: int
+
+
+NO_FOLDER = EnvironmentFolder("", 0)
 
 
 def submitted(folder: str) -> str:
@@ -64,6 +80,8 @@ def batch(
         logs=_logs(run, user),
         errors=errors,
         limit=exact,
+        # What comes before it may take a while: then the time is taken once more.
+        start_time="$(date +%s.%N)" if devices or run.log_files else "$born",
         grace=GRACE_SECONDS,
         units=_units(sorted((devices or {}).items())),
         usage=_USAGE if ask_usage else "",
@@ -75,16 +93,17 @@ def batch(
 _BATCH = """\
 run={folder}
 umask 077
-now() {{ date +%s.%N; }}
+read -r host </proc/sys/kernel/hostname
 [ -e "$run/barred" ] && {{ echo "isthmus: cancelled before it began" >&2; exit 143; }}
 me="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}}"
 mine="$run/.begun.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.$$"
-echo "$me $(now) $(hostname) $$" >"$mine" || exit 127
+born=$(date +%s.%N)
+echo "$me $born $host $$" >"$mine" || exit 127
 # A network file system may make the link and lose the answer: then it is ours, although it was there already.
 if ! ln "$mine" "$run/begun" 2>/dev/null && [ "$(cat "$mine")" != "$(cat "$run/begun" 2>/dev/null)" ]; then
   if ! read -r job restarts rest 2>/dev/null <"$run/begun"; then
     rm -f "$mine"
-    echo "isthmus: $(hostname) cannot make a link in $run, so nothing is begun" >&2
+    echo "isthmus: $host cannot make a link in $run, so nothing is begun" >&2
     exit 127
   fi
   if [ "$job" != "$SLURM_JOB_ID" ] || [ "$restarts" -ge "${{SLURM_RESTART_COUNT:-0}}" ]; then
@@ -95,16 +114,16 @@ if ! ln "$mine" "$run/begun" 2>/dev/null && [ "$(cat "$mine")" != "$(cat "$run/b
   rm -f "$run/ended" "$run/late" "$run/missing" "$run/.meters" "$run/.pid"
   mv -f "$mine" "$run/begun"
 fi
-rm -f "$mine"
 news="${{run%/*/*}}/news/${{run##*/}}"
 true 2>/dev/null >"$news.begun"
-mkdir -p "$run/tmp"
+[ -d "$run/tmp" ] || mkdir -p "$run/tmp"
 cd "$run/work" || exit 127
 cd {start} || {{ echo "isthmus: the job's folder has no folder "{start}" to start in" >>"$run/stdout"; exit 127; }}
 {logs}{units}reset=
-env --default-signal=INT,QUIT true 2>/dev/null && reset="env --default-signal=INT,QUIT"
+env --default-signal=INT,QUIT >/dev/null 2>&1 && reset="env --default-signal=INT,QUIT"
+signalled=
 pass_on() {{
-  tries=0
+  signalled=1 tries=0
   until read -r child 2>/dev/null <"$run/.pid"; do
     tries=$((tries + 1))
     if [ $tries -gt 200 ] || [ -e "$run/ended" ]; then return; fi
@@ -131,11 +150,11 @@ done
     ) </dev/null >/dev/null 2>&1 &
     watch=$!
   fi
-  start=$(now)
+  start={start_time}
   # Redirected inside: what this shell says of a program that a signal ended is no output of the program.
   (exec $reset /bin/sh "$run/launch" program </dev/null >>"$run/stdout" {errors})
   code=$?
-  end=$(now)
+  end=$(date +%s.%N)
   [ -n "$watch" ] && kill $watch 2>/dev/null
   kill $sampler 2>/dev/null
   times >"$run/.times" 2>/dev/null
@@ -165,19 +184,20 @@ done
     echo "usage=$usage"
     [ -e "$run/late" ] && echo "late=1"
     [ -e "$run/missing" ] && echo "missing=1"
-    sed 's/^/times=/' "$run/.times"
+    while read -r line; do echo "times=$line"; done <"$run/.times"
 {counted}  }} >"$run/.ended" && mv -f "$run/.ended" "$run/ended"
   true 2>/dev/null >"$news"
   exit $code
 ) &
 runner=$! code=
-while [ ! -e "$run/ended" ]; do
+while :; do
   wait $runner
   code=$?
-  kill -0 $runner 2>/dev/null || break
+  if [ -e "$run/ended" ] || ! kill -0 $runner 2>/dev/null; then break; fi
 done
-# No more than we wrote: the job may have put anything there, and a shell reads it byte by byte.
-code=$(head -c 4096 "$run/ended" 2>/dev/null | {{
+# A shell that was signalled may have missed how the other one ended; that wrote it down. No more than that is read: the
+# job may have put anything there, and a shell reads it byte by byte.
+[ -z "$signalled" ] || code=$(head -c 4096 "$run/ended" 2>/dev/null | {{
   while IFS== read -r name value; do [ "$name" = code ] && code=$value; done
   echo "$code"
 }})
@@ -237,14 +257,26 @@ def _units(devices: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def program(run: Run, folder: str, env: Mapping[str, str], *, numbered: bool = True) -> str:
-    """The lines that set the environment and become the program; `numbered`: its number is what signals go to."""
-    words = _command(run, folder)
+def program(
+    run: Run,
+    folder: str,
+    env: Mapping[str, str],
+    *,
+    user: str = "",
+    numbered: bool = True,
+    environments: EnvironmentFolder = NO_FOLDER,
+    image: str = "",
+) -> str:
+    """The lines that set the environment and become the program, in the home of `user` where it has no other.
+
+    `numbered`: its number is what signals go to.
+    """
+    words = _command(run, folder, environments, image)
     first = shlex.quote(words[0])
     lines = [
         *([f"echo $$ >{shlex.quote(f'{folder}/.pid')}"] if numbered else []),
         "umask 022",
-        *([] if "HOME" in env else _home(folder)),
+        *([] if "HOME" in env else _home(folder, user)),
         *exports(env),
         f"if {cannot_run(first)}; then",
         f"  : >{shlex.quote(f'{folder}/missing')}",
@@ -257,20 +289,27 @@ def program(run: Run, folder: str, env: Mapping[str, str], *, numbered: bool = T
     return "\n".join(lines) + "\n"
 
 
-def _home(folder: str) -> list[str]:
+def _home(folder: str, user: str) -> list[str]:
     return [
-        'HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6)',
+        f"HOME=~{user}" if USER.fullmatch(user) else "HOME=",
         f'[ -d "$HOME" ] || HOME={shlex.quote(f"{folder}/work")}',
         "export HOME",
     ]
 
 
-def _command(run: Run, folder: str) -> list[str]:
+def _command(run: Run, folder: str, environments: EnvironmentFolder, image: str) -> list[str]:
     """A command runs once for every task; a script runs once and starts its tasks itself, as with sbatch."""
-    if run.script is not None:
-        return [*of_script(run.script, f"{folder}/script"), *run.args]
-    alone = run.tasks == 1 and run.nodes == 1
-    return list(run.command) if alone else ["srun", "--", *run.command]
+    script = [*of_script(run.script, f"{folder}/script"), *run.args] if run.script is not None else None
+    words = in_environment(
+        run.python,
+        script or run.command,
+        place=environments.path,
+        report=f"{folder}/missing",
+        max_bytes=environments.max_bytes,
+        image=image,
+    )
+    alone = script is not None or (run.tasks == 1 and run.nodes == 1)
+    return words if alone else ["srun", "--", *words]
 
 
 def environment(run: Run, user: str, folder: str) -> dict[str, str]:

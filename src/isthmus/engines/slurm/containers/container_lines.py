@@ -12,6 +12,7 @@ A command of several tasks is started by `srun` on the nodes, one container for 
 | `/job` | the job's folder, where the program starts |
 | `/tmp` | its own |
 | `/run/isthmus` | the run's folder: `launch`, and what is written down |
+| `/run/isthmus/environments` | the person's environments of Python packages, if the run wants one |
 | `/run/libraries` | files of the node that a DeviceClass names, in front of the image's own |
 """
 
@@ -23,11 +24,13 @@ from dataclasses import dataclass, replace
 
 from isthmus.engines.base import Run
 from isthmus.engines.slurm.batch import scripts
+from isthmus.engines.slurm.batch.scripts import NO_FOLDER, EnvironmentFolder
 from isthmus.images.runtimes import RUNTIMES, Bind, ContainerView
 from isthmus.images.runtimes.base import placeholders, start
 from isthmus.images.unpacking import MOUNTED
 
 HOME, RUN_HOME, LIBRARIES = "/job", "/run/isthmus", "/run/libraries"
+ENVIRONMENTS = f"{RUN_HOME}/environments"
 TMP = "/tmp"  # noqa: S108 - its own
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED_ON = ("SLURM_", "SRUN_", "PMI", "PMIX_")
@@ -59,15 +62,17 @@ def environment(run: Run, user: str, folder: str, image: ImageRoot) -> dict[str,
     return {"PATH": IMAGE_PATH, **image.env, **{n: v for n, v in ours.items() if n not in theirs}, **own}
 
 
-def program(run: Run, folder: str, env: Mapping[str, str], image: ImageRoot) -> str:
+def program(
+    run: Run, folder: str, env: Mapping[str, str], image: ImageRoot, environments: EnvironmentFolder = NO_FOLDER
+) -> str:
     """The lines of `program`, with those that it has the same file called with again."""
     alone = run.script is not None or (run.tasks == 1 and run.nodes == 1)
-    inside = _inside(run, env, image, alone=alone)
-    outside = _alone(folder, image) if alone else _tasks(run, folder, image)
+    inside = _inside(run, env, image, alone=alone, most=environments.max_bytes)
+    outside = _alone(folder, image, environments) if alone else _tasks(run, folder, image, environments)
     return f'case "$2" in\n{inside}*)\n{outside};;\nesac\n'
 
 
-def _outside(folder: str, image: ImageRoot, mark: str) -> list[str]:
+def _outside(folder: str, image: ImageRoot, mark: str, environments: EnvironmentFolder) -> list[str]:
     """Start the container, with one runtime after the other until one has it; `code` is what it ended with."""
     tmp = f"{folder}{TMP}"
     binds = [Bind(f"{folder}/work", HOME, True), Bind(tmp, TMP, True), Bind(folder, RUN_HOME, True)]
@@ -81,6 +86,10 @@ def _outside(folder: str, image: ImageRoot, mark: str) -> list[str]:
         binds.append(Bind(f"{folder}/libraries", LIBRARIES))
         lines.append('mkdir -p "$run/libraries"')
         lines.append(placeholders(f"{folder}/libraries", image.libraries))
+    if environments.path:
+        # Within the run's folder, which is bound before: images that were unpacked long ago have no other place for it.
+        binds.append(Bind(environments.path, ENVIRONMENTS, True))
+        lines.append(f'mkdir -p "$run/environments" {shlex.quote(environments.path)}')
     container = ContainerView(image.root, tuple(binds))
     lines += ["tried= code=127", f'mark="$run/{mark}"', '[ ! -e "$mark" ] || rm -f "$mark"']
     for name in image.runtimes:
@@ -105,13 +114,13 @@ def _outside(folder: str, image: ImageRoot, mark: str) -> list[str]:
     return lines
 
 
-def _alone(folder: str, image: ImageRoot) -> str:
+def _alone(folder: str, image: ImageRoot, environments: EnvironmentFolder) -> str:
     signals, code = "TERM INT HUP QUIT USR1 USR2 CONT", shlex.quote(f"{folder}/.code")
     lines = [
         f"trap : {signals}",
         f"[ ! -e {code} ] || rm -f {code}",
         f"set -- /bin/sh {RUN_HOME}/launch program inside",
-        *_outside(folder, image, ".inside"),
+        *_outside(folder, image, ".inside", environments),
         # A runtime may be gone before the program is: it is waited for, and its own word counts.
         'while [ ! -s "$run/.code" ] && read -r child 2>/dev/null <"$run/.pid" && kill -0 "$child" 2>/dev/null; do',
         "  sleep 0.1",
@@ -122,10 +131,11 @@ def _alone(folder: str, image: ImageRoot) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tasks(run: Run, folder: str, image: ImageRoot) -> str:
+def _tasks(run: Run, folder: str, image: ImageRoot, environments: EnvironmentFolder) -> str:
     plain = [f"export {name}={shlex.quote(value)}" for name, value in run.env.items() if name.startswith(_PASSED_ON)]
     launch = shlex.quote(f"{folder}/launch")
-    each = [f"set -- /bin/sh {RUN_HOME}/launch program each", *_outside(folder, image, ".inside.$SLURM_PROCID")]
+    each = [f"set -- /bin/sh {RUN_HOME}/launch program each"]
+    each += _outside(folder, image, ".inside.$SLURM_PROCID", environments)
     lines = [
         'if [ "$2" != task ]; then',
         f"  rm -f {shlex.quote(folder)}/.inside.*",
@@ -139,7 +149,7 @@ def _tasks(run: Run, folder: str, image: ImageRoot) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _inside(run: Run, env: Mapping[str, str], image: ImageRoot, *, alone: bool) -> str:
+def _inside(run: Run, env: Mapping[str, str], image: ImageRoot, *, alone: bool, most: int) -> str:
     """What is done in the container."""
     if image.libraries:
         before = env.get("LD_LIBRARY_PATH")
@@ -150,7 +160,8 @@ def _inside(run: Run, env: Mapping[str, str], image: ImageRoot, *, alone: bool) 
         path = shlex.quote(run.working_dir)
         gone = f'echo "isthmus: the job\'s folder has no folder "{path}" to start in" >&2'
         begin += f"cd -- {path} || {{ {gone}; exit 127; }}\n"
-    become = begin + scripts.program(single, RUN_HOME, env, numbered=alone)
+    place = EnvironmentFolder(ENVIRONMENTS, most)
+    become = begin + scripts.program(single, RUN_HOME, env, numbered=alone, environments=place, image=image.digest)
     if not alone:
         return f"each)\n: >{RUN_HOME}/.inside.$SLURM_PROCID\n{become};;\n"
     supervised = (

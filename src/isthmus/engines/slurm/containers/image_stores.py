@@ -43,6 +43,7 @@ _AT_ONCE = 2
 """Images sent at the same time: more would only make each of them slower."""
 # Fixed; what varies comes as arguments.
 _TOP = 'umask 077; test -d "$1" || { mkdir -- "$1-$$" && chmod 1777 -- "$1-$$" && mv -T -- "$1-$$" "$1"; }'
+_OWN = 'umask 077; mkdir -p -- "$1" && test -O "$1"'
 _RECORD = 'test -r "$1" && touch -- "$1" && head -c "$2" "$1"'
 
 
@@ -65,6 +66,10 @@ class ImageStore(Protocol):
         """The person's own."""
         ...
 
+    async def open_folder(self, user: str) -> str:
+        """The person's own, made if it is not there."""
+        ...
+
 
 def _root(folder: str, digest: str) -> str:
     return f"{folder}/roots/{folder_name(digest)}/root"
@@ -85,6 +90,19 @@ class SharedStore:
     def folder(self, user: str) -> str:
         """The person's own."""
         return f"{self._top}/{user}"
+
+    async def open_folder(self, user: str) -> str:
+        """Made by root, or by the person."""
+        await asyncio.to_thread(self._open_folder, user)
+        return self.folder(user)
+
+    def _open_folder(self, user: str) -> None:
+        try:
+            self._ready(user)
+            if not self._superuser:
+                Path(self.folder(user)).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise SiteUnavailable(f"The folder {self.folder(user)} cannot be made: {error}.") from error
 
     async def find(self, user: str, digest: str) -> KeptRoot | None:
         """Read what is known of it."""
@@ -171,6 +189,14 @@ class RemoteStore:
     def folder(self, user: str) -> str:
         """The person's own."""
         return f"{self._top}/{user}"
+
+    async def open_folder(self, user: str) -> str:
+        """Made by the person, below one in which everybody may make their own."""
+        for line, place, who in ((_TOP, self._top, None), (_OWN, self.folder(user), user)):
+            made = await step_async(self._ssh.call, line, place, user=who)
+            if made.code:
+                raise SiteUnavailable(f"The site's folder {place} cannot be made: {made.err.strip()[:300]}.")
+        return self.folder(user)
 
     async def find(self, user: str, digest: str) -> KeptRoot | None:
         """Read what is known of it."""

@@ -9,6 +9,7 @@ from isthmus.engines.base import Run
 from isthmus.engines.metering import Power
 from isthmus.engines.meters import Metering, metering
 from isthmus.engines.slurm.batch import sampler, scripts
+from isthmus.engines.slurm.batch.scripts import NO_FOLDER, EnvironmentFolder
 from isthmus.engines.slurm.facts import SiteFacts
 from isthmus.engines.slurm.files.base import LaunchFile
 from isthmus.resources.deviceclasses import DeviceClass
@@ -32,15 +33,18 @@ def launch_files(
     classes: Mapping[str, DeviceClass],
     known: SiteKnowledge,
     image: ImageRoot | None,
+    environments: EnvironmentFolder = NO_FOLDER,
 ) -> dict[str, LaunchFile]:
     """What the run's folder holds before it begins, beside the files sent along."""
     measured, guessed = _metering(run, classes, known.power)
     asks = known.facts.gathers_usage and not known.facts.accounting
     batch = scripts.batch(run, folder, user, devices=devices, metered=bool(measured.meters), ask_usage=asks)
     if image is None:
-        program = scripts.program(run, folder, scripts.environment(run, user, folder))
+        env = scripts.environment(run, user, folder)
+        program = scripts.program(run, folder, env, user=user, environments=environments)
     else:
-        program = container_lines.program(run, folder, container_lines.environment(run, user, folder, image), image)
+        env = container_lines.environment(run, user, folder, image)
+        program = container_lines.program(run, folder, env, image, environments)
     launch = {"launch": LaunchFile(scripts.launch(batch, program, sampler.script(measured, guessed)))}
     if run.script is not None:
         launch["script"] = LaunchFile(run.script, 0o500)

@@ -28,35 +28,19 @@ from isthmus.engines.collecting import MAX_DEPTH, matching
 from isthmus.engines.slurm.transports.commands import Done
 from isthmus.engines.slurm.transports.shells import function
 from isthmus.engines.slurm.transports.ssh import SshConnections
-from isthmus.errors import SiteUnavailable, Superseded
+from isthmus.errors import SiteUnavailable
 from isthmus.resources.trees import check_link, check_path
 
 from .base import LOGS, MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .remote_browsing import list_remote, read_remote
+from .remote_rounds import RemoteRounds
 
 _HANDLES = 64
-_THERE, _TAKEN_OVER = 9, 8
-"""How `_RECORD` ends if there is a record already, and if our own folder for new files is no longer there."""
-# Fixed texts; what varies comes as arguments. Each process more is a millisecond on the way to Slurm.
+# Fixed texts; what varies comes as arguments.
 # What comes last must have come: where an archive was cut off between two files, tar takes that for its end.
 _UNPACK = (
-    'umask 077; test -d "$2" && return; mkdir "$1" && tar -xpf - -C "$1" && rm -- "$1/.whole" && mv -T "$1" "$2" || '
-    '{ rm -rf -- "$1"; return 1; }'
-)
-WHOLE = b"whole\n"
-# The same for a file that stands alone, of so many bytes, and a line behind it. It is called in a shell that lives on,
-# and would take for its next line what is left unread: so it reads everything, or the shell ends.
-STAGE = (
-    'umask 077; if test -d "$2"; then head -c "$3" >/dev/null && IFS= read -r end; return; fi; '
-    'mkdir "$1" "$1/work" || { head -c "$3" >/dev/null && IFS= read -r end; return 1; }; umask 266; '
-    'head -c "$3" >"$1/launch" && IFS= read -r end && test "$end" = whole || { rm -rf -- "$1"; exit 1; }; '
-    'umask 077; : >"$1/stdout"; : >"$1/stderr"; mv -T "$1" "$2"'
-)
-# The link appears once, and not beside a record that is over.
-_RECORD = (
-    'umask 077; test -e "$3" && return 9; printf %s "$4" >"$1" && ln -- "$1" "$2"; made=$?; rm -f -- "$1" & '
-    'if test $made != 0; then test -e "$2" && return 9; test -d "${1%/*}" || return 8; return 1; fi; '
-    'test -e "$3" || return 0; rm -f -- "$2"; return 9'
+    'umask 077; test -O "$2" && test -d "$2" && test ! -L "$2" && return; '
+    'mkdir "$1" && tar -xpmf - -C "$1" && rm -- "$1/.whole" && mv -T "$1" "$2" || { rm -rf -- "$1"; return 1; }'
 )
 # Only where something is in the way, such as a folder that its owner may not write to, is it removed one by one.
 _REMOVE = (
@@ -84,6 +68,7 @@ class RemoteFiles:
     def __init__(self, folder: str, ssh: SshConnections, owner: str = "site") -> None:
         self._root, self._ssh = folder, ssh
         self._owner, self._staging = owner, f"{folder}/staging/{owner}.{secrets.token_hex(6)}"
+        self._rounds = RemoteRounds(folder, self._staging, ssh)
         self._handles: dict[LogFile, Any] = {}
         self._moving: dict[str, tuple[int, int]] = {}
         self._stuck: set[str] = set()
@@ -109,6 +94,7 @@ class RemoteFiles:
     async def close(self) -> None:
         """Close the connections."""
         self._handles.clear()
+        await self._rounds.close()
         await self._ssh.close()
 
     def moved(self, run_id: str) -> tuple[int, int] | None:
@@ -189,17 +175,12 @@ class RemoteFiles:
 
     async def create_record(self, run_id: str, content: bytes) -> bool:
         """Make a record; False if there is one."""
-        new = f"{self._staging}/{run_id}-{secrets.token_hex(6)}"
-        words = new, f"{self._root}/active/{run_id}", f"{self._root}/over/{run_id}", content.decode()
-        done = await step_async(self._ssh.call, _RECORD, *words, user=None)
-        if done.code == _TAKEN_OVER:
-            raise self._taken_over()
-        if done.code != _THERE:
-            self._check(done)
-        return done.code == 0
+        return await self._rounds.create_record(run_id, content)
 
     async def write_record(self, run_id: str, content: bytes) -> bool:
         """Change the record of a run that is not over: a line more. One that is not there is not made again."""
+        if await self._rounds.append(run_id, content, ends=False):
+            return True
         async with self._ssh.files(self._ssh.service) as sftp:
             return await self._append_line(sftp, run_id, content)
 
@@ -230,6 +211,8 @@ class RemoteFiles:
 
     async def finish_record(self, run_id: str, content: bytes) -> bool:
         """The run is over: the last line, and the record moves."""
+        if await self._rounds.append(run_id, content, ends=True):
+            return True
         async with self._ssh.files(self._ssh.service) as sftp:
             if not await self._append_line(sftp, run_id, content):
                 return False
@@ -250,9 +233,6 @@ class RemoteFiles:
         with contextlib.suppress(self._missing()):
             await step_async(sftp.remove, path)
 
-    def _taken_over(self) -> Superseded:
-        return Superseded(f"Another control plane has opened the site's folder {self._root} since.")
-
     # The run's folder
 
     async def begin(
@@ -266,12 +246,9 @@ class RemoteFiles:
         self, run_id: str, user: str, launch: Mapping[str, LaunchFile], source: FileSource | None
     ) -> None:
         """Send everything in one piece, and let it appear when it is complete."""
-        places = f"{self._root}/runs/.{run_id}-{secrets.token_hex(6)}", self.folder(run_id)
-        if source is None and launch.keys() == {"launch"}:
-            text = launch["launch"].text.encode("utf-8", "surrogateescape")
-            words = [STAGE, *places, str(len(text))]
-            self._check(await step_async(self._ssh.call, *words, user=user, stdin=text + WHOLE, reads=True))
+        if source is None and await self._rounds.stage(run_id, user, launch):
             return
+        places = f"{self._root}/runs/.{run_id}-{secrets.token_hex(6)}", self.folder(run_id)
         with tempfile.TemporaryFile() as packed:
             await asyncio.to_thread(_pack, packed, launch, source)
             count = self._counter(run_id, packed.tell())
@@ -298,6 +275,8 @@ class RemoteFiles:
     async def read(self, file: LogFile, offset: int = 0, size: int = 65536) -> bytes | None:
         """Part of a file of the run."""
         path = f"{self.folder(file.run_id)}/{file.name}"
+        if file.name == "ended" and (word := await self._rounds.read_small(file.run_id, file.user, file.name)):
+            return word[offset : offset + size]
         if file.name not in LOGS:
             return await self._read(file.user, path, offset, size)
         try:

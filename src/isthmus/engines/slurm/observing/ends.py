@@ -79,6 +79,25 @@ def cancelled(by: By, own: Own, who: str = "") -> tuple[EndReason, str]:
     return reason, f"cancelled on the cluster by {who}"
 
 
+def without_slurm(own: Own, *, asked: bool) -> tuple[EndReason, str]:
+    """Why a run ended of which Slurm and its accounting know nothing; `asked`: whether we asked for its end."""
+    if own in (Own.SUCCEEDED, Own.FAILED) or (own is Own.SIGNALLED and not asked):
+        return EndReason.COMPLETED, ""
+    if asked:
+        return EndReason.CANCELLED, "" if own is Own.SIGNALLED else "cancelled; Slurm no longer knows the job"
+    return (
+        EndReason.SUPERVISOR_LOST,
+        "Slurm no longer knows the job, which left no word of its end and writes nothing any more",
+    )
+
+
+def not_begun(own: Own, reported: str, *, asked: bool) -> tuple[EndReason, str]:
+    """Why a run ended that Slurm says it never began itself: what it recorded counts, and else what we asked for."""
+    if own in (Own.SUCCEEDED, Own.FAILED, Own.SIGNALLED):
+        return EndReason.COMPLETED, ""
+    return (EndReason.CANCELLED, "") if asked else (EndReason.START_FAILED, reported)
+
+
 def node_lost(own: Own, reported: str) -> tuple[EndReason, str]:
     """Why a run ended whose node Slurm calls lost: one that had recorded its own end by then was not lost."""
     if own in (Own.SUCCEEDED, Own.FAILED):

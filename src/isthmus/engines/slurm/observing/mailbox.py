@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from isthmus.engines.base import RunState
-from isthmus.engines.slurm.files.base import RunFiles
+from isthmus.engines.slurm.files.base import LogFile, RunFiles
 from isthmus.errors import IsthmusError
 
 from .settling import KnownRun
@@ -78,17 +78,26 @@ class Mailbox:
 
     async def run(self) -> None:
         """Look while there are runs to follow, until cancelled."""
-        failures = 0
+        failures, caught_up = 0, False
         while True:
             await self._watcher.needed()
             await asyncio.sleep(self._seconds * 2.0 ** min(failures, 5))
             try:
+                if not caught_up:
+                    self._take(await self._left_before(), time.monotonic())
+                    caught_up = True
                 self._take(await self._files.news(), time.monotonic())
                 await self._ask(time.monotonic())
                 failures = 0
             except IsthmusError as error:
                 failures += 1
                 log.info("word that runs left cannot be read", extra={"error": str(error)})
+
+    async def _left_before(self) -> list[str]:
+        """Runs that said how they ended to somebody who was killed when he had taken their word."""
+        runs = list(self._active.values())
+        sizes = await self._files.sizes([LogFile(known.run_id, known.record.user, "ended") for known in runs])
+        return [known.run_id for known, size in zip(runs, sizes, strict=True) if size]
 
     def is_ending(self, run_id: str) -> bool:
         """Whether a run has just said that it ends: that it runs is hardly worth reporting any more."""

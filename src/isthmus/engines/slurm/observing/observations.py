@@ -29,6 +29,7 @@ Range = tuple[datetime, datetime]
 _SOURCE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MOST_METERS = 64
 _LONGEST_RUN, _LAST_SECOND = 1e9, 253402300800
+_NOT_FOUND = "the program was not found on the cluster"
 LATEST_PLAN = timedelta(days=30)
 """A later start is no estimate: a job without a time limit is ahead, or the partition is down."""
 
@@ -204,22 +205,24 @@ def _derived(accounted: Accounted) -> str:
 def _reason(evidence: Evidence) -> tuple[EndReason, str]:
     source, word = evidence.job or evidence.accounted, evidence.word
     if source is None:
-        if word is not None:
-            return (EndReason.TIME_LIMIT if word.late else EndReason.COMPLETED), ""
-        if evidence.record.cancelled:
-            return EndReason.CANCELLED, "cancelled; Slurm no longer knows the job"
-        return EndReason.SUPERVISOR_LOST, "Slurm no longer knows the job, and the job left no word of its end"
+        if word is not None and word.missing:
+            return EndReason.START_FAILED, _NOT_FOUND
+        if word is not None and word.late:
+            return EndReason.TIME_LIMIT, ""
+        return ends.without_slurm(_own(evidence), asked=evidence.record.cancelled)
     means = meaning(source.states)
     reason = means.reason or EndReason.SUPERVISOR_LOST
     reported = means.reported
-    if reason is EndReason.CANCELLED and not reported:
+    if reason is EndReason.CANCELLED:
         reason, reported = ends.cancelled(_canceller(evidence), _own(evidence), _who(evidence))
     elif reason is EndReason.NODE_LOST:
         reason, reported = ends.node_lost(_own(evidence), reported)
+    elif reason is EndReason.START_FAILED:
+        reason, reported = ends.not_begun(_own(evidence), reported, asked=evidence.record.cancelled)
     if reason is not EndReason.COMPLETED:
         return reason, reported
     if word is not None and word.missing:
-        return EndReason.START_FAILED, evidence.tail or "the program was not found on the cluster"
+        return EndReason.START_FAILED, evidence.tail or _NOT_FOUND
     if word is not None and word.late:
         return EndReason.TIME_LIMIT, ""
     if word is None and not evidence.begun and "COMPLETED" not in source.states:

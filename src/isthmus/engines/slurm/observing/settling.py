@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,9 @@ from isthmus.engines.slurm.transports.base import SlurmTransport
 from isthmus.errors import IsthmusError, SiteUnavailable
 from isthmus.metrics import count_task_failure
 
-from . import observations
+from . import liveness, observations
+from .liveness import Pulse
+from .lost_runs import LostRuns
 from .observations import Evidence, Word
 from .snapshots import JobSnapshot
 
@@ -45,7 +47,11 @@ PATIENCE, PATIENCE_SECONDS = 3, 3.0
 CLAIM_SECONDS = 10.0
 """The same where Slurm calls a run cancelled that we did not cancel, and the run itself recorded no end."""
 LOST_AFTER = 3
-"""Snapshots in a row without a job that Slurm says it does not know, before it counts as lost."""
+"""Snapshots in a row without a job, before Slurm is asked for this very job, and what became of it is found out."""
+ACCOUNTING_EVERY = 10
+"""Looks at a run that Slurm does not know and that may be alive, from one question to the accounting to the next."""
+GHOST_SECONDS = 5.0
+"""From one attempt to the next to have Slurm end what it still has of a run that is over."""
 AT_ONCE = 32
 
 Words = tuple[Word | None, int | None]
@@ -73,8 +79,8 @@ class KnownRun:
     """Since when, on the monotonic clock: what was asked for before says nothing about it."""
     broken: int = 0
     """How often its end could not be understood."""
-    journal: int | None = None
-    """How long the sampler's journal was at the last look."""
+    pulse: Pulse = field(default_factory=Pulse)
+    """What was last heard of it, where Slurm does not vouch for it."""
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     start: observations.Range | None = None
     """When it may begin, while it waits; kept until Slurm's plan changes by a minute."""
@@ -111,8 +117,11 @@ class KnownRun:
         """What can be said of it; None: Slurm may not have it."""
         if self.record.final is not None:
             return self.record.final
-        if self.job is None or self.record.job is None:
+        if self.record.job is None:
             return None
+        if self.job is None:
+            reported = f"Slurm does not show job {self.record.job} at present; it is being looked for"
+            return Observation(RunState.UNKNOWN, str(self.record.job), message=reported)
         seen = observations.going_on(self.record, self.job, self.units, self.start)
         # Its end is only reported once all about it is known.
         if seen.state is RunState.ENDED:
@@ -133,6 +142,7 @@ class RunSettler:
         self.power: Mapping[str, Power] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self.late = LateAccounting(self._accounted, files, self._share)
+        self.lost = LostRuns(self._hear)
 
     async def settle(self, ended: Sequence[KnownRun], snapshot: JobSnapshot) -> set[str]:
         """Write down the ends of these; those that are settled."""
@@ -223,13 +233,20 @@ class RunSettler:
             if first is not None and first.run_id == known.run_id and first.user in ("", known.record.user):
                 known.record, known.job = known.record.sent(begun), first
                 return not await self.note(known)
+            if word is None:  # how this job ended, which did nothing, says nothing of the run
+                known.looks += 1
+                return await self._conclude(known, words, time.monotonic(), known.looks)
         row = accounted.get(job.id)
         claimed = await self._claimed(known, job)
-        if word is None and begun is not None and await self._still_writes(known):
+        if word is None and begun is not None and await self._writes(known):
+            # After slurmctld was killed Slurm may launch a job again that runs; the node refuses, and Slurm calls it
+            # over.
             known.looks, known.first_look = 0, 0.0
         known.looks += 1
         known.first_look = known.first_look or time.monotonic()
         seconds = CLAIM_SECONDS if claimed and word is None else PATIENCE_SECONDS
+        if claimed or "FAILED" in job.states:
+            seconds = max(seconds, liveness.RESTS * known.pulse.rest)
         patient = known.looks < PATIENCE or time.monotonic() < known.first_look + seconds
         expected = "COMPLETED" in job.states or ((claimed or "FAILED" in job.states) and begun is not None)
         unheard = self.facts.accounting and not (row is not None and row.whole)
@@ -258,30 +275,57 @@ class RunSettler:
             known.record = replace(known.record, cancelled=True)
         return not known.record.cancelled
 
-    async def _still_writes(self, known: KnownRun) -> bool:
-        """Whether the sampler of a run has written since the last look: then it runs, whatever Slurm says.
+    async def _writes(self, known: KnownRun) -> bool:
+        """Whether the sampler of a run has written since the last look: then it runs, whatever Slurm says."""
+        return await liveness.listen(known.pulse, self._files, known.run_id, known.record.user, time.monotonic())
 
-        After slurmctld was killed Slurm may launch a job again that runs; the node refuses, and Slurm calls it over.
+    async def recall(self, unsure: Iterable[KnownRun]) -> None:
+        """Runs whose numbers were not noted before a restart: those that have begun have written them down."""
+
+        async def one(known: KnownRun) -> None:
+            async with self._gate:
+                _, begun = await self._words(known)
+            if begun is not None:
+                known.record = known.record.sent(begun)
+
+        await asyncio.gather(*(one(known) for known in unsure if known.record.job is None))
+
+    async def resume(self, ended: Iterable[RunRecord], snapshot: JobSnapshot) -> list[RunRecord]:
+        """Runs whose ends were reported before a restart, and may still be corrected: listen and ask again.
+
+        Those that Slurm still calls alive: see `end_ghost`.
         """
-        (size,) = await self._files.sizes([LogFile(known.run_id, known.record.user, "samples")])
-        before, known.journal = known.journal, size
-        return before is not None and size > before
+        ghosts = list[RunRecord]()
+        for record in ended:
+            try:
+                if await self._resume(record, snapshot):
+                    ghosts.append(record)
+            except IsthmusError:
+                raise
+            except Exception as error:
+                log.error("a run cannot be understood", exc_info=error, extra={"run": record.run_id})
+        return ghosts
 
-    async def resume(self, record: RunRecord, snapshot: JobSnapshot) -> None:
-        """A run whose end was reported before a restart, and whose accounting was still awaited: ask for it again."""
+    async def _resume(self, record: RunRecord, snapshot: JobSnapshot) -> bool:
         final, now = record.final, datetime.now(UTC)
         assert final is not None
+        if final.reason is EndReason.SUPERVISOR_LOST:
+            self.lost.add(record)
+            return False
         job = next((job for job in snapshot.ours.get(record.run_id, ()) if job.id == record.job), None)
+        if job is not None and job.meaning.state is not RunState.ENDED:
+            return True
         if (
             job is None
             or not self.facts.accounting
             or (final.ended_at or now) < now - timedelta(seconds=GIVEN_UP_AFTER)
         ):
             await self._files.finish_record(record.run_id, records.dump(record))
-            return
+            return False
         known = KnownRun(record, job)
         evidence = await self._evidence(known, job, None, snapshot, await self._words(known))
         self.late.add(evidence, job, final)
+        return False
 
     async def _evidence(
         self,
@@ -351,12 +395,21 @@ class RunSettler:
             known.job, known.missing = job, 0  # the list was not whole
             return True
         # Slurm said that it has no such job, or that the number is another's now.
-        word, begun = await self._words(known)
-        row = await self.search(known, asked)
-        if row is not None and meaning(row.states).state is not RunState.ENDED:
+        return await self._conclude(known, await self._words(known), asked, known.missing - LOST_AFTER)
+
+    async def _conclude(self, known: KnownRun, words: Words, asked: float, looks: int) -> bool:
+        """What became of a run of which Slurm has no job, as far as that is certain; whether it is."""
+        word, begun = words
+        alive = word is None and await self._may_live(known, begun)
+        row = None if alive and looks % ACCOUNTING_EVERY else await self.search(known, asked)
+        if row is not None and (meaning(row.states).state is not RunState.ENDED or begun not in (None, row.id)):
             row = None  # the accounting never heard of its end
+        if alive and row is None:
+            return False  # not known is not gone: its word may still come
         if word is None and row is None and begun is None and not known.record.cancelled:
             # Lost before it began. Nobody has run it, so it may be submitted again.
+            number = known.record.job
+            assert number is not None
             log.warning("slurm lost a job before it began", extra={"run": known.run_id, "job": number})
             known.job, known.record, known.unsure, known.missing = None, records.unsent(known.record), True, 0
             known.unsure_since, known.lost = time.monotonic(), known.lost | {number}
@@ -365,19 +418,44 @@ class RunSettler:
         await self._finish_alone(known, row, word, begun)
         return True
 
-    async def take_its_word(self, known: KnownRun) -> None:
-        """End a run that has said how it ended, while Slurm calls it running; and what Slurm still has of it."""
+    async def _may_live(self, known: KnownRun, begun: int | None) -> bool:
+        """Whether a run of which Slurm has no job may run on its node, or be about to begin there."""
+        if begun is None and (known.job is None or known.job.meaning.state is RunState.QUEUED):
+            return False
+        await self._writes(known)
+        return not known.pulse.quiet(time.monotonic(), liveness.QUIET_SECONDS)
+
+    async def take_its_word(self, known: KnownRun) -> bool:
+        """End a run that has said how it ended, while Slurm calls it running; whether it is `end_ghost`'s now.
+
+        In this order: cancelled before its end is written, it would look as if somebody had cancelled it. Its record
+        stays among those that are not over until Slurm has nothing of it, so that a restart finds it there.
+        """
         word, begun = await self._words(known)
         if known.record.final is not None or word is None or begun is None or begun != known.record.job:
-            return
+            return False
         log.warning("slurm calls a run running that has ended", extra={"run": known.run_id, "job": begun})
-        await self._finish_alone(known, None, word, begun)
-        try:
-            await step_async(self._transport.cancel, begun, known.record.user)
-        except IsthmusError as error:
-            log.warning("a job that is over could not be cancelled", extra={"job": begun, "error": str(error)})
+        await self._finish_alone(known, None, word, begun, late=True)
+        return True
 
-    async def _finish_alone(self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None) -> None:
+    async def end_ghost(self, record: RunRecord) -> None:
+        """Have Slurm end what it still has of a run that is over, however often that takes."""
+        assert record.job is not None
+        while True:
+            try:
+                job = await self._transport.job(record.job)
+                if job is not None and job.run_id == record.run_id and job.meaning.state is not RunState.ENDED:
+                    await step_async(self._transport.cancel, record.job, record.user)
+                if await self._files.read_record(record.run_id) is not None:  # nobody has forgotten it meanwhile
+                    await self._files.finish_record(record.run_id, records.dump(record))
+                return
+            except IsthmusError as error:
+                log.warning("a job that is over cannot be cancelled", extra={"job": record.job, "error": str(error)})
+                await asyncio.sleep(GHOST_SECONDS)
+
+    async def _finish_alone(
+        self, known: KnownRun, row: Accounted | None, word: Word | None, begun: int | None, *, late: bool = False
+    ) -> None:
         """The run is over, and Slurm shows no job of it that would say how."""
         evidence = Evidence(
             known.record,
@@ -389,7 +467,22 @@ class RunSettler:
             power=self.power,
             services=self.facts.services,
         )
-        await self.finish(known, observations.over(evidence))
+        final = observations.over(evidence)
+        lost = final.reason is EndReason.SUPERVISOR_LOST
+        await self.finish(known, final, late=late or lost)
+        if lost and known.record.final is final:
+            self.lost.add(known.record)
+
+    async def _hear(self, record: RunRecord, given_up: bool) -> RunRecord | None:
+        """Whether a run that was called lost has left word: then that is its end."""
+        word, begun = await self._words(KnownRun(record))
+        if word is None and not given_up:
+            return None
+        heard = record
+        if word is not None:
+            final = observations.over(Evidence(replace(record, final=None), word=word, begun=begun is not None))
+            heard = record.ended(final)
+        return heard if await self._files.finish_record(record.run_id, records.dump(heard)) else record
 
     async def search(self, known: KnownRun, since: float) -> Accounted | None:
         """The row of a run in the accounting, if there is any, asked for since a moment; raises SiteUnavailable."""

@@ -3,8 +3,8 @@
 A session of its own for each command makes sshd start a process, that one a shell, and both sides exchange half a dozen
 messages before and after; with `sbatch` that doubles the time, and most of the processor time. Here a shell waits for
 lines, runs each, and writes down how it ended behind a mark that is new each time, so that no output can pretend to be
-the end. A line holds one command, quoted; what the command reads follows it, by its length. Small texts are called as
-functions of that shell, since it is the processes that cost.
+the end. A line holds one command, quoted; what the command reads is in the line if it is short, or follows it, by its
+length. Small texts are called as functions of that shell, since it is the processes that cost.
 
 A command that must wait for something (`ready`) is started at once, and its input sent when that is done. If that
 fails, or the connection breaks, or we die, the input is empty. A shell that was not heard to the end is not used again.
@@ -25,7 +25,7 @@ from .commands import Done
 
 _LOOP = 'mask=$(umask); while IFS= read -r line; do eval "$line"; umask $mask; done'
 START = f"exec sh -c {shlex.quote(_LOOP)}"
-_PIECE, _LONGEST_LINE = 1 << 16, 1 << 13
+_PIECE, _LONGEST_LINE, _SHORT = 1 << 16, 1 << 13, 1 << 10
 
 
 def fits(command: str, stdin: bytes = b"") -> bool:
@@ -57,7 +57,10 @@ class Shell:
         With `reads` the command itself reads what it is given, to the last byte, and no more.
         """
         mark = secrets.token_hex(16)
-        line = _line(command, 0 if reads else len(stdin), mark, waits=ready is not None, closed=not reads)
+        given = b"" if reads else stdin
+        if 0 < len(given) <= _SHORT and b"\0" not in given:
+            stdin = b""
+        line = _line(command, given, mark, waits=ready is not None, closed=not reads, shown=not stdin)
         self._process.stdin.write(line.encode("utf-8", "surrogateescape"))
         if ready is not None:
             await ready()
@@ -79,12 +82,16 @@ def function(text: str, words: Sequence[str]) -> str:
     return f"called() {{ {text}; }}; called {shlex.join(words)}"
 
 
-def _line(command: str, size: int, mark: str, *, waits: bool, closed: bool) -> str:
-    """What the shell reads."""
+def _line(command: str, given: bytes, mark: str, *, waits: bool, closed: bool, shown: bool) -> str:
+    """What the shell reads; `shown`: with what the command reads in it, which the shell writes without a process."""
+    feed = f"head -c {len(given)}"
+    if shown:
+        text = given.decode("utf-8", "surrogateescape").replace("\\", "\\\\").replace("\n", "\\n")
+        feed = f"printf %b {shlex.quote(text)}"
     if waits:
-        command = f"{{ IFS= read -r go && head -c {size}; }} | {command}"
-    elif size:
-        command = f"head -c {size} | {{ {command}; }}"
+        command = f"{{ IFS= read -r go && {feed}; }} | {command}"
+    elif given:
+        command = f"{feed} | {{ {command}; }}"
     elif closed:
         command = f"{{ {command}; }} </dev/null"
     return f"{command}; printf '\\n%s %d\\n' {mark} $?; printf '\\n%s 0\\n' {mark} >&2\n"
