@@ -76,8 +76,9 @@ def invite(
       isthmus agents invite --name jetson-3
       isthmus agents invite --name jetson-3 --expires 24h --address https://isthmus.example.org:7070
     """
+    seconds = _seconds(expires)
     with client_for(url, token) as client:
-        said = new_invitation(client, name, _seconds(expires), address)
+        said = new_invitation(client, name, seconds, address)
     if (form := format_of(output)) in (Format.JSON, Format.YAML):
         write(said, form)
         return
