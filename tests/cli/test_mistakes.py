@@ -221,7 +221,10 @@ def test_the_former_name_of_a_checkpoint_is_read() -> None:
     [
         ({"command": "echo hi"}, "spec.command: must be a list, not the text 'echo hi'; write [echo, hi]"),
         ({"command": ["a"], "retries": "3"}, "write {limit: 3}"),
-        ({"command": ["a"], "env": {"A": "b"}}, "spec.env: must be a list, not a map"),
+        (
+            {"command": ["a"], "env": {"A": "b"}},
+            "spec.env: must be a list of maps with the fields name, value, not a map",
+        ),
         ({"command": ["a"], "streams": "Both"}, "must be Merged or Separate, not 'Both'"),
         ({"command": ["a"], "priority": 1.5}, "must be a whole number, not 1.5"),
         ({"command": ["a"], "resources": {"nodes": 0}}, "must be at least 1, not 0"),
@@ -289,3 +292,71 @@ def test_wrong_values_are_explained_without_words_of_a_model(offline: Any) -> No
         assert (said.returncode, told in said.stderr) == (2, True), said.stderr
         assert "Input should" not in said.stderr
         assert "Value error" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "reported"),
+    [
+        ({"env": {"A": "b"}}, "spec.env", "write [{name: A, value: b}]"),
+        ({"env": ["A=b"]}, "spec.env[0]", "write {name: A, value: b}"),
+        ({"resources": {"devices": "akida"}}, "spec.resources.devices", "write [{class: akida}]"),
+        ({"resources": {"gpus": 1}}, "spec.resources.gpus", "GPUs are devices"),
+        ({"gpus": 1}, "spec.gpus", "GPUs are devices"),
+        ({"placement": "local"}, "spec.placement", "write {sites: [local]}"),
+        ({"restartable": True}, "spec.restartable", "write {}"),
+        ({"command": [True]}, "spec.command[0]", "write it in quotes: 'true'"),
+        ({"lateCostPerHour": -1}, "spec.lateCostPerHour", "must be at least 0, not -1"),
+        ({"array": {"indices": "9-0"}}, "spec.array.indices", "write the smaller number first"),
+    ],
+)
+def test_a_proposal_is_one_that_would_be_accepted(spec: dict[str, Any], field: str, reported: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        validate(JOB, job({"command": ["true"], **spec}))
+    assert [cause.field for cause in caught.value.causes] == [field]
+    assert reported in caught.value.message
+
+
+def test_nothing_is_proposed_where_nothing_is_likely() -> None:
+    with pytest.raises(Invalid) as caught:
+        validate(JOB, job({"command": ["true"], "files": "."}))
+    assert "write" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("words", "reported"),
+    [
+        (("agent", "join", "https://127.0.0.1:1", "rubbish"), "that is no invitation"),
+        (("agent", "join", "ftp://x", "isi_a_b"), "must begin with https://"),
+        (("agents", "invite", "--name", "x", "--expires", "0s"), "leaves no time to join"),
+        (("registry", "login", "ghcr.io", "-u", "ada", "--password-stdin"), "no password was given; write it to"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_before_any_server_is_asked(
+    offline: Any, words: tuple[str, ...], reported: str
+) -> None:
+    done = offline(*words)
+    assert (done.returncode, reported in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.real
+def test_names_of_sites_and_elements_are_checked_everywhere(isthmus: Any) -> None:
+    for words, reported in (
+        (("images", "--site", "locl"), "did you mean local?"),
+        (("images", "pull", "python:3.12", "--site", "locl"), "did you mean local?"),
+        (("rerun", "sweep/7"), "an element of an array is ARRAY-INDEX"),
+    ):
+        done = isthmus(*words)
+        assert (done.returncode, reported in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.real
+def test_who_reads_sees_all_tenants_that_are_hers_and_is_told_the_role_that_she_lacks(
+    isthmus: Any,
+) -> None:
+    made = isthmus("token", "create", "vic", "--role", "viewer", "-n", "default")
+    assert made.returncode == 0, made.stderr
+    env = {"ISTHMUS_TOKEN": made.stdout.strip()}
+    listed = isthmus("jobs", "-A", "-o", "name", env=env)
+    assert listed.returncode == 0, listed.stderr
+    done = isthmus("compare", "-p", "x=1", "--", "true", env=env)
+    assert (done.returncode, "running an experiment takes the role member" in done.stderr) == (4, True), done.stderr

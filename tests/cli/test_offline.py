@@ -153,6 +153,7 @@ def test_every_error_has_its_exit_code() -> None:
         "Invalid": 2, "TooLarge": 2, "NotFound": 3, "Unauthenticated": 4, "Forbidden": 4, "Unavailable": 5,
         "StoreUnavailable": 5, "SiteUnavailable": 5, "Superseded": 5, "Unreachable": 5, "Expired": 5, "Conflict": 6,
         "AlreadyExists": 6, "EngineRefused": 1, "Misconfigured": 1, "IsthmusError": 1, "JobFailed": 1,
+        "HostUnavailable": 5, "HostRefused": 1, "PortClosed": 5,
     }  # fmt: skip
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.IsthmusError):

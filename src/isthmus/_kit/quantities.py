@@ -40,7 +40,7 @@ def _bounded(text: str | int | float) -> str:
 def _bytes(text: str) -> int:
     match = _NUMBER.fullmatch(text.strip())
     if not match or match[2] not in _BYTES:
-        raise ValueError(f"{text!r} is not an amount of memory; write it like 512Mi, 4Gi or 2G")
+        raise ValueError(f"{text!r} is not a size; write it like 512Mi, 4Gi or 2G")
     return int(Decimal(match[1]) * _BYTES[match[2]])
 
 
@@ -48,11 +48,11 @@ def _bytes(text: str) -> int:
 def _cpus(text: str) -> int:
     match = _NUMBER.fullmatch(text.strip())
     if not match or match[2] not in ("", "m"):
-        raise ValueError(f"{text!r} is not a number of cpus; write it like 2, 0.5 or 500m")
+        raise ValueError(f"{text!r} is not a number of CPUs; write it like 2, 0.5 or 500m")
     try:
         number = Decimal(match[1])
     except InvalidOperation:
-        raise ValueError(f"{text!r} is not a number of cpus") from None
+        raise ValueError(f"{text!r} is not a number of CPUs") from None
     return int(number if match[2] else number * 1000)
 
 

@@ -25,7 +25,9 @@ def read_manifests(sources: Iterable[str]) -> list[dict[str, Any]]:
             with path.open("rb") as file:
                 found += parse_manifests(file.read(_MAX_BYTES + 1), str(path))
     if not found:
-        raise Invalid(f"there is no manifest in {', '.join(sources)}")
+        raise Invalid(
+            f"there is no manifest in {', '.join('standard input' if source == '-' else source for source in sources)}"
+        )
     return found
 
 

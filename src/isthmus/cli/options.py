@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from isthmus.errors import NotFound
+
 from .completion import complete_jobs, complete_namespaces
 
 if TYPE_CHECKING:
@@ -66,11 +68,18 @@ def job_name(text: str) -> str:
     return text.removeprefix("job/").removeprefix("jobs/")
 
 
+def _named(text: str) -> str:
+    name = job_name(text)
+    if "/" in name:
+        raise NotFound(f"there is no job {name!r:.80}: names hold no /; an element of an array is ARRAY-INDEX")
+    return name
+
+
 JobName = Annotated[
-    str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=complete_jobs, parser=job_name)
+    str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=complete_jobs, parser=_named)
 ]
 JobNames = Annotated[
-    list[str], typer.Argument(metavar="JOB…", help="Names of jobs.", autocompletion=complete_jobs, parser=job_name)
+    list[str], typer.Argument(metavar="JOB…", help="Names of jobs.", autocompletion=complete_jobs, parser=_named)
 ]
 
 _said = Globals()

@@ -12,7 +12,7 @@ name can be taken only once.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -260,6 +260,13 @@ def read_output(namespace: str, name: str, path: str) -> Flow[bytes]:
     return bytes(answer.body)
 
 
+def own_tenants() -> Flow[list[str]]:
+    """The tenants in which the caller has a role."""
+    review = yield from ask(requests.whoami())
+    groups = ((review.get("status") or {}).get("userInfo") or {}).get("groups") or []
+    return _tenants_in(str(group) for group in groups)
+
+
 def own_tenant() -> Flow[str]:
     """The tenant that the token is for: the namespace meant when none is named."""
     review = yield from ask(requests.whoami())
@@ -269,17 +276,21 @@ def own_tenant() -> Flow[str]:
 
 def namespace_of(groups: Sequence[str]) -> str:
     """The one namespace in a caller's groups (`isthmus:<tenant>:<role>`)."""
-    roles = [parts for group in groups if len(parts := group.split(":")) == 3 and parts[0] == "isthmus"]
-    tenants = sorted({tenant for _, tenant, _ in roles if tenant not in ("platform", "isthmus-system")})
+    tenants = _tenants_in(groups)
     if len(tenants) == 1:
         return tenants[0]
-    if any(tenant == "platform" for _, tenant, _ in roles) or DEFAULT_NAMESPACE in tenants:
+    if any(group.startswith("isthmus:platform:") for group in groups) or DEFAULT_NAMESPACE in tenants:
         return DEFAULT_NAMESPACE
     if tenants:
         raise errors.Invalid(
             f"you belong to several tenants ({', '.join(tenants)}); say which one with --namespace or ISTHMUS_NAMESPACE"
         )
     raise errors.Forbidden("your token belongs to no tenant; ask an administrator to add you to one")
+
+
+def _tenants_in(groups: Iterable[str]) -> list[str]:
+    roles = [parts for group in groups if len(parts := group.split(":")) == 3 and parts[0] == "isthmus"]
+    return sorted({tenant for _, tenant, _ in roles if tenant not in ("platform", "isthmus-system")})
 
 
 def apply(

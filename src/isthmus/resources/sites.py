@@ -291,7 +291,7 @@ class SiteRegistries(Model):
     @field_validator("allowed")
     @classmethod
     def _no_end(cls, allowed: list[str]) -> list[str]:
-        return [entry.rstrip("/") for entry in allowed]
+        return [entry.removeprefix("https://").rstrip("/") for entry in allowed]
 
     @field_validator("authorities")
     @classmethod

@@ -23,6 +23,10 @@ M = TypeVar("M", bound=BaseModel)
 MAX_CAUSES = 50
 MAX_FAULTS = 10_000
 _MAX_SENTENCE, _MAX_FIELD = 500, 250
+_GPUS = ("gpu", "gpus")
+_GPUS_ARE_DEVICES = (
+    "GPUs are devices: write resources: {devices: [{class: CLASS, count: 1}]}; `isthmus devices` lists the classes"
+)
 _REASONS = {"missing": "FieldValueRequired", "extra_forbidden": "FieldValueForbidden"}
 
 
@@ -69,6 +73,8 @@ def _sentence(model: type[BaseModel], place: tuple[Any, ...], kind: str, item: A
         known = _fields_at(model, place[:-1])
         near = difflib.get_close_matches(str(place[-1])[:64], known, 1)
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        if str(place[-1]).lower() in _GPUS and {"resources", "devices"} & set(known):
+            hint = _GPUS_ARE_DEVICES
         return f"there is no such field; {hint}"
     if place[-1:] == ("password",):  # what was sent there is not repeated
         return "must be a text of 1 to 8192 characters"
@@ -79,22 +85,45 @@ def _sentence(model: type[BaseModel], place: tuple[Any, ...], kind: str, item: A
         if place[-1:] == ("name",):
             return f"{shown!r} is not a name: use a-z, 0-9, - and ., begin and end with a letter or digit"
         return f"{shown!r} does not match {item['ctx']['pattern']}"
-    if made := wording.sentence(kind, item["input"], item.get("ctx") or {}, _fields_at(model, place)):
+    example = _example(model, place, item["input"]) if kind in _OF_MAPS else ""
+    if made := wording.sentence(kind, item["input"], item.get("ctx") or {}, _fields_at(model, place), example):
         return made
     message = str(item["msg"])
     return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
+_OF_MAPS = ("list_type", "tuple_type", "set_type", "model_type", "model_attributes_type")
+
+
+def _example(model: type[BaseModel], place: tuple[Any, ...], value: Any) -> str:
+    """The map that may have been meant by what was written in its place: one that would be accepted."""
+    inner = _model_at(model, place)
+    if inner is None:
+        return ""
+    for meant in wording.likely(_fields_at(model, place), value):
+        try:
+            inner.model_validate(meant)
+        except ValidationError:
+            continue
+        return wording.flow(meant)
+    return ""
+
+
 def _fields_at(model: type[BaseModel], place: tuple[Any, ...]) -> list[str]:
     """The names of the fields at a place in the model, as a user writes them."""
+    found = _model_at(model, place)
+    return [] if found is None else [f.alias or n for n, f in found.model_fields.items()]
+
+
+def _model_at(model: type[BaseModel], place: tuple[Any, ...]) -> type[BaseModel] | None:
     current: Any = model
     for part in place:
         if isinstance(part, int):
             continue
         found = next((f for n, f in current.model_fields.items() if (f.alias or n) == part), None)
         if found is None or (current := _model_in(found.annotation)) is None:
-            return []
-    return [f.alias or n for n, f in current.model_fields.items()]
+            return None
+    return current  # type: ignore[no-any-return]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

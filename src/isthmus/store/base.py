@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -49,7 +50,11 @@ class Key(NamedTuple):
 
 def missing(key: Key, more: str = "") -> NotFound:
     """The error that says which object is not there."""
-    return NotFound(f"{key} does not exist{more}", kind=key.kind, namespace=key.namespace, name=key.name)
+    words = re.sub(r"(?<!^)([A-Z])", r" \1", key.kind).lower()
+    where = f" in tenant {key.namespace}" if key.namespace else ""
+    return NotFound(
+        f"there is no {words} {key.name}{where}{more}", kind=key.kind, namespace=key.namespace, name=key.name
+    )
 
 
 @dataclass(frozen=True)

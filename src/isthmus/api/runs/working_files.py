@@ -89,7 +89,9 @@ def _offered(context: Context, job: Job) -> Folders:
 def _why_not(job: Job, error: NotFound | EngineRefused) -> NotFound | Conflict:
     """What is said of a folder that cannot be seen, or of a file that is not in it."""
     if job.status.phase.terminal:
-        return NotFound(f"job {job.name} is over and its folder is gone; what it left is listed by its outputs")
+        return NotFound(
+            f"job {job.name} is over and its folder is gone; `isthmus outputs {job.name}` lists what it left"
+        )
     if isinstance(error, EngineRefused):
         return Conflict(error.message)
     if job.status.started_at is None:

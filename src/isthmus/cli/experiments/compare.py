@@ -101,6 +101,7 @@ def compare(
 
     Exit codes: 0 if every run succeeded and agrees with the reference, else 1.
     """
+    from isthmus.cli.identity.roles import needs_member
     from isthmus.cli.jobs.name_checks import check_named
     from isthmus.cli.jobs.running import env_of, what_to_run, what_to_send
     from isthmus.client.sync import Client
@@ -135,7 +136,10 @@ def compare(
         time_limit=time,
         where=where,
     )
-    with Client(url or said.url, token or said.token, namespace or said.namespace) as client:
+    with (
+        Client(url or said.url, token or said.token, namespace or said.namespace) as client,
+        needs_member(client, "running an experiment"),
+    ):
         if not force:
             check_named(client, [("sites", site) for site in options["sites"]] + _classes_in(options["devices"]))
         made = client.compare(command, script=script, files=folder, notice=say, force=True, **options)

@@ -80,7 +80,9 @@ def _moment(text: str) -> str:
         try:
             return timestamp(parse_timestamp(text))
         except ValueError:
-            raise Invalid(f"--expires {text!r} is neither a duration (90d), a time, nor never") from None
+            raise Invalid(
+                f"--expires {text!r} is neither a duration such as 90d, a time such as 2027-01-31T18:00:00Z, nor never"
+            ) from None
 
 
 @app.command("list")

@@ -49,6 +49,8 @@ def images(
         return
     form = format_of(output)
     with client_for(url, token, namespace) as client:
+        if site:
+            client.get("sites", site)  # raises NotFound, with what was probably meant
         answer = client.images(everywhere=everywhere)
     found = [image for image in answer["items"] if site in (None, image["site"])]
     silent = [name for name in answer["unavailable"] if site in (None, name)]
@@ -97,7 +99,10 @@ def pull(
     if is_file(image):
         raise Invalid("a file is sent along with each job, and kept when it first runs; name an image of a registry")
     with client_for(url, token, namespace) as client:
-        wanted = [site] if site else [s["metadata"]["name"] for s in client.list("sites") if _runs_images(s)]
+        sites = [client.get("sites", site)] if site else client.list("sites")
+        wanted = [s["metadata"]["name"] for s in sites if _runs_images(s)]
+        if site and not wanted:
+            raise NotFound(f"site {site} does not run container images; see isthmus site {site}")
         if not wanted:
             raise NotFound("no site runs container images; see isthmus sites")
         handles = []

@@ -107,6 +107,8 @@ def _password(password_stdin: bool) -> str:
         from getpass import getpass
 
         found = getpass("Password or access token (not shown): ")
-    if not found or len(found) > _LONGEST:
-        raise Invalid(f"no password was given, or one of more than {_LONGEST} characters")
+    if not found:
+        raise Invalid("no password was given; write it to standard input with --password-stdin, or type it when asked")
+    if len(found) > _LONGEST:
+        raise Invalid(f"the password has more than {_LONGEST} characters; is it the right file?")
     return found

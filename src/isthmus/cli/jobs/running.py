@@ -57,7 +57,7 @@ def accompany(client: Client, job: JobHandle, options: RunOptions) -> int:
 
 def _is_demanding(options: RunOptions) -> bool:
     """Whether more is asked for than every site has: only then it is worth a question whether any site can run it."""
-    places = options.device or options.any_device or options.where or options.force
+    places = options.site or options.device or options.any_device or options.where or options.force
     programs = options.requirements or options.image
     return bool(programs or options.cpus or options.memory or options.nodes or places)
 

@@ -78,6 +78,10 @@ def _say_plan(client: Client, job: dict[str, Any], namespace: str | None) -> Non
         sys.stdout.write(f"  {reported}\n")
 
 
+def _a(word: str) -> str:
+    return f"{'an' if word[:1] in 'AEIOU' else 'a'} {word}"
+
+
 def _whole(folder: str) -> Path:
     """A folder that was named is sent whatever its size."""
     return Path(folder).absolute()
@@ -88,9 +92,14 @@ def _jobs(file: str, args: list[str], name: str | None, sent: dict[str, Any] | N
         found = read_manifests([file])
         wrong = next((obj for obj in found if obj.get("kind") != "Job"), None)
         if wrong is not None and not wrong.get("kind"):
-            raise Invalid(f"{file} has no kind; write apiVersion: isthmus.dev/v1 and kind: Job above its spec")
+            raise Invalid(
+                f"{file} has no kind; write apiVersion: isthmus.dev/v1 and kind: Job above its spec. "
+                f"A short task file is run by `isthmus run -d {file}`"
+            )
         if wrong is not None:
-            raise Invalid(f"{file} holds a {wrong.get('kind')}; submit takes jobs, use `isthmus apply -f {file}`")
+            raise Invalid(
+                f"{file} holds {_a(str(wrong.get('kind')))}; submit takes jobs, use `isthmus apply -f {file}`"
+            )
         if args:
             raise Invalid("a manifest takes no arguments; write them into spec.args or spec.command")
         if name and len(found) != 1:

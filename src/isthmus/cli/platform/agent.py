@@ -12,7 +12,7 @@ import typer
 
 from isthmus.cli.app import group
 from isthmus.cli.failures import say
-from isthmus.errors import Misconfigured, NotFound
+from isthmus.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from isthmus.agent.places import AgentPlace
@@ -69,8 +69,12 @@ def join(
 
     place = AgentPlace(data or _default_folder())
     said = invitation or os.environ.get("ISTHMUS_INVITATION") or ""
+    if not said.startswith("isi_"):
+        raise Invalid("that is no invitation; copy the whole line that `isthmus agents invite` printed")
+    if not url.startswith("https://"):
+        raise Invalid(f"{url!r:.80} must begin with https://; copy the whole line that `isthmus agents invite` printed")
     if not authority:
-        raise Misconfigured("say with --authority who vouches for the control plane; the invitation came with it")
+        raise Invalid("say with --authority who vouches for the control plane; the invitation came with it")
     membership = asyncio.run(enrol(place, url, said, authority, proxy_for(url) if proxy is None else proxy))
     say(f"this machine is site {membership.site} of {membership.url}; its key is in {place.data}")
     if service:

@@ -83,8 +83,9 @@ def invite(
       isthmus agents invite --name jetson-3
       isthmus agents invite --name jetson-3 --expires 24h --address https://isthmus.example.org:7070
     """
+    seconds = _seconds(expires)
     with client_for(url, token) as client:
-        said = new_invitation(client, name, _seconds(expires), address)
+        said = new_invitation(client, name, seconds, address)
     if (form := format_of(output)) in (Format.JSON, Format.YAML):
         write(said, form)
         return
@@ -252,9 +253,12 @@ def _agent(client: Any, name: str) -> None:
 
 def _seconds(text: str) -> float:
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError:
         raise Invalid(f"--expires {text!r} is not a duration such as 1h") from None
+    if seconds <= 0:
+        raise Invalid(f"--expires {text!r} leaves no time to join; say how long it is good, such as 1h")
+    return seconds
 
 
 def _heard(one: Object) -> str:
