@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.engines.base import Run, RunState, Stream
 from isthmus.engines.slurm.driver import SlurmEngine
+from isthmus.engines.slurm.observing import liveness
 from isthmus.errors import SiteUnavailable
 from isthmus.testing.engines import new_run_id, until, wait_ended, whole_log
 
@@ -34,7 +35,10 @@ def hostile(name: str, left: str, *, and_kills: bool) -> Run:
     return Run(new_run_id(), "t", "hostile", command=("/bin/sh", "-c", script), milli_cpus=250)
 
 
-async def test_whatever_a_job_leaves_others_go_on(engine: SlurmEngine, make_engine: MakeEngine) -> None:
+async def test_whatever_a_job_leaves_others_go_on(
+    engine: SlurmEngine, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "QUIET_SECONDS", 5.0)  # one that names another's job as the one that began it
     await engine.probe([AKIDA])
     lasting = Run(new_run_id(), "t", "lasting", command=("sleep", "1000"), milli_cpus=250)
     await engine.submit(lasting)
