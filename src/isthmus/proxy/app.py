@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -131,7 +131,7 @@ class InstanceProxy:
         """Pages of other origins, other instances among them, have no business with this one."""
         origin = header(scope["headers"], b"origin")
         host = header(scope["headers"], b"host") or b""
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc.lower() != host.decode("latin-1").lower():
+        if origin is not None and origin.partition(b"://")[2].lower() != host.lower():
             raise _Refused(PlainTextResponse("this instance is not for pages of other sites", 403))
 
     async def _allowed(self, found: tuple[str, str], scope: Scope) -> Instance:
@@ -175,11 +175,17 @@ class InstanceProxy:
 
     async def _enter(self, found: tuple[str, str], scope: Scope) -> Response:
         """Exchange a ticket for the cookie of this host."""
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=10))
+        try:
+            query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=10))
+        except ValueError:  # more fields than that
+            query = {}
         ticket = self._passes.use_ticket(query.get("ticket", ""))
         if ticket is None:
             return self._to_console(found, {**scope, "path": "/", "query_string": b""})
-        instance = await self._find(found[1], found[0])
+        try:
+            instance = await self._find(found[1], found[0])
+        except NotFound:
+            return _forbidden()
         if instance.uid != ticket.instance:
             return _forbidden()
         path = query.get("path", "/")

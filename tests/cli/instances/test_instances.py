@@ -215,7 +215,8 @@ def test_a_browser_is_handed_over_once_and_only_while_it_is_signed_in(
     answer, content = web(host_of(echo), Cookie=cookie)
     assert (answer.status, cookie.partition("=")[2] in content.decode()) == (200, False)
     foreign = f"http://{host_of('evil')}:{urlsplit(server.url).port}"
-    assert web(host_of(echo), "/", method="POST", body=b"x", Cookie=cookie, Origin=foreign)[0].status == 403
+    for other in (foreign, "null", "http://["):
+        assert web(host_of(echo), "/", method="POST", body=b"x", Cookie=cookie, Origin=other)[0].status == 403
     isthmus("ide", "http", "--name", "second")
     assert web(host_of("second"), Cookie=cookie)[0].status == 403, "a cookie is for one instance"
     isthmus("delete", "instance", "second")
