@@ -48,11 +48,16 @@ _SUBMIT = ("submit", f"{BASE}/submit", "Submit", "n")
 
 
 @derived
-def navigation() -> tuple[tuple[str, str, str, str], ...]:
-    """The entries of the navigation: the kinds that declare one, and the pages that are no kind's."""
+def navigation(platform: bool) -> tuple[tuple[str, str, str, str], ...]:
+    """The entries of the navigation: the kinds that declare one, and the pages that are no kind's.
+
+    What no role of a tenant may see is there for people with a role on the platform.
+    """
     found = [_OVERVIEW]
     for kind in KINDS.values():
-        if kind.navigation is not None:
+        rights = kind.rights
+        seen = platform or rights.everybody or rights.viewer or rights.member or rights.admin
+        if kind.navigation is not None and seen:
             found.append((kind.plural, f"{BASE}/{kind.plural}", kind.navigation.title, kind.navigation.key))
             found += [_SUBMIT] if kind is JOB else []
     return tuple(found)
@@ -69,7 +74,7 @@ def render(visit: Visit, template: str, http: int = 200, **values: Any) -> Respo
         "caller": caller,
         "csrf": code_of_forms,
         "path": visit.request.url.path,
-        "navigation": navigation(),
+        "navigation": navigation(caller.platform is not None),
         "mark": visit.mark,
     }
     return page(template, http, theme=visit.theme, **shared, **values)

@@ -18,7 +18,9 @@ from isthmus.engines.base import Run
 from isthmus.engines.local.driver import LocalEngine
 from isthmus.testing.engines import (
     BrowseContract,
+    ConnectContract,
     EngineTraits,
+    ExecContract,
     MeasureContract,
     ReadContract,
     Reopen,
@@ -106,7 +108,9 @@ if IS_ROOT:
 
 else:
 
-    class TestOrdinaryUser(RunContract, ReadContract, BrowseContract, MeasureContract, TaskContract):
+    class TestOrdinaryUser(
+        RunContract, ReadContract, BrowseContract, ConnectContract, ExecContract, MeasureContract, TaskContract
+    ):
         """Under our own account, in a sandbox where the machine lets users make one."""
 
         traits = EngineTraits(account=ACCOUNT, reports_out_of_memory=False)

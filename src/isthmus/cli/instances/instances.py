@@ -113,7 +113,12 @@ app = group("An interactive program: start, stop, extend, share.")
 
 @app.command()
 def stop(name: InstanceName, namespace: Namespace = None, url: Url = None, token: Token = None) -> None:
-    """Stop an instance; it can be started again."""
+    """Stop an instance; it can be started again.
+
+    \b
+    Example:
+      isthmus instance stop jupyterlab
+    """
     with client_for(url, token, namespace) as client:
         client.get(KIND, name)
         client.patch(KIND, name, {"spec": {"intent": "Stop"}})
@@ -122,7 +127,12 @@ def stop(name: InstanceName, namespace: Namespace = None, url: Url = None, token
 
 @app.command()
 def start(name: InstanceName, namespace: Namespace = None, url: Url = None, token: Token = None) -> None:
-    """Start an instance again, and write its address."""
+    """Start an instance again, and write its address.
+
+    \b
+    Example:
+      isthmus instance start jupyterlab
+    """
     with client_for(url, token, namespace) as client:
         client.get(KIND, name)
         client.patch(KIND, name, {"spec": {"intent": "Run"}})
@@ -138,7 +148,12 @@ def extend(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Let an instance live so long from now."""
+    """Let an instance live so long from now.
+
+    \b
+    Example:
+      isthmus instance extend jupyterlab 4h
+    """
     try:
         wanted = parse_duration(more)
     except ValueError as error:
@@ -160,7 +175,12 @@ def share(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Let another user of the tenant use an instance."""
+    """Let another user of the tenant use an instance.
+
+    \b
+    Example:
+      isthmus instance share jupyterlab --with ada@example.org
+    """
     _share(name, lambda known: [*dict.fromkeys([*known, *user])], url, token, namespace)
 
 
@@ -172,7 +192,12 @@ def unshare(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Take that back; open pages end within seconds."""
+    """Take that back; open pages end within seconds.
+
+    \b
+    Example:
+      isthmus instance unshare jupyterlab --with ada@example.org
+    """
     _share(name, lambda known: [one for one in known if one not in user], url, token, namespace)
 
 

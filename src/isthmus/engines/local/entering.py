@@ -58,6 +58,7 @@ _HANG_UP_SECONDS = 2.0
 # What starts a job in the sandbox has, as root: to become the tenant, and to go into the image.
 _CAP_SETGID, _CAP_SETUID, _CAP_SYS_CHROOT = 6, 7, 18
 _MOST_CAPABILITIES = 64
+_NS_GET_USERNS, _NS_GET_PARENT = 0xB701, 0xB702
 
 
 class _Refusal(Exception):
@@ -113,7 +114,49 @@ def _namespaces(job: int, inside: int, kinds: dict[str, int]) -> list[tuple[int,
             found.append((descriptor, kind))
     if inside != job and inside not in children(job):
         raise _Refusal(NOT_RUNNING, "the job does not run")
+    return _owners_first(found)
+
+
+def _owners_first(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Each after the namespace of accounts that owns it, from the outermost to that of the job.
+
+    For an ordinary user there are several: one for the network, one in which the sandbox was made, and one by which
+    what made it gave its rights up.
+    """
+    accounts = [descriptor for descriptor, kind in found if kind == CLONE_NEWUSER]
+    others = [entry for entry in found if entry[1] != CLONE_NEWUSER]
+    owners = [_related(descriptor, _NS_GET_USERNS) for descriptor, _ in others]
+    order = []
+    for descriptor in reversed([*accounts, *_parents(accounts)]):
+        mine = os.fstat(descriptor).st_ino
+        order.append((descriptor, CLONE_NEWUSER))
+        order += [entry for entry, owner in zip(others, owners, strict=True) if owner and owner[1] == mine]
+    for owner in owners:
+        if owner:
+            os.close(owner[0])
+    return [*(entry for entry in others if entry not in order), *order]
+
+
+def _parents(accounts: list[int]) -> list[int]:
+    """The namespaces of accounts around one, up to ours, the innermost first."""
+    found: list[int] = []
+    own = os.stat("/proc/self/ns/user").st_ino
+    while accounts and (above := _related((accounts + found)[-1], _NS_GET_PARENT)):
+        if above[1] == own:
+            os.close(above[0])
+            break
+        found.append(above[0])
     return found
+
+
+def _related(descriptor: int, which: int) -> tuple[int, int] | None:
+    """Another namespace of accounts, open, and its number; None if it is outside of ours."""
+    try:
+        other = ioctl(descriptor, which)
+    except OSError:
+        return None
+    os.set_inheritable(other, False)
+    return other, os.fstat(other).st_ino
 
 
 def _dial(job: int, port: int) -> socket.socket:
