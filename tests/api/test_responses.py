@@ -18,6 +18,7 @@ CODES = {
     "InternalError": 500, "Invalid": 422, "RequestEntityTooLarge": 413, "Unauthorized": 401, "Forbidden": 403,
     "NotFound": 404, "Conflict": 409, "AlreadyExists": 409, "Expired": 410, "ServiceUnavailable": 503,
     "StoreUnavailable": 503, "SiteUnavailable": 503, "Unreachable": 503, "EngineRefused": 422, "JobFailed": 422,
+    "HostUnavailable": 503, "PortClosed": 503, "HostRefused": 422,
     "Misconfigured": 500,
 }  # fmt: skip
 

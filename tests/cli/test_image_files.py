@@ -45,7 +45,8 @@ def test_an_archive_is_sent_along_and_run_in(isthmus: Call, work: Path, tmp_path
     assert manifest["digest"] in isthmus("job", "one").stdout
     page = isthmus("site", "local").stdout.splitlines()
     assert any(line.startswith("Images: bubblewrap 0") for line in map(" ".join, map(str.split, page)))
-    assert json.loads(isthmus("site", "local", "-o", "json").stdout)["status"]["abilities"] == ["images", "image-files"]
+    able = json.loads(isthmus("site", "local", "-o", "json").stdout)["status"]["abilities"]
+    assert {"images", "image-files"} <= set(able)
 
 
 def test_which_images_are_files(tmp_path: Path) -> None:

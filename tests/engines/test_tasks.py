@@ -8,7 +8,13 @@ from pathlib import Path
 import isthmus.engines
 
 SOURCES = Path(isthmus.engines.__file__).parent
-WITHIN_ONE_CALL = {"agent/contacts.py", "agent/linking.py", "kubernetes/executing.py", "slurm/transports/shells.py"}
+WITHIN_ONE_CALL = {
+    "agent/contacts.py",
+    "agent/linking.py",
+    "kubernetes/executing.py",
+    "local/inside_streams.py",
+    "slurm/transports/shells.py",
+}
 """Start tasks that they also wait for before they return."""
 
 

@@ -23,6 +23,7 @@ from isthmus.errors import (
     EngineRefused,
     Expired,
     Forbidden,
+    HostRefused,
     Invalid,
     IsthmusError,
     JobFailed,
@@ -54,6 +55,7 @@ _HTTP: tuple[tuple[type[IsthmusError], int, str], ...] = (
     (PortClosed, 503, "PortClosed"),
     (Unavailable, 503, "ServiceUnavailable"),
     (EngineRefused, 422, "Invalid"),
+    (HostRefused, 422, "Invalid"),
     (JobFailed, 422, "Invalid"),
     (Misconfigured, 500, "InternalError"),
 )

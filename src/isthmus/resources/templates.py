@@ -15,7 +15,7 @@ from isthmus._kit.durations import parse_duration
 from .declarations import AGE, PUBLIC, Column, Kind, Navigation
 from .fields import Duration
 from .jobs import EnvVar, JobSpec, Placement, Resources
-from .meta import Model, Resource
+from .meta import Condition, Model, Resource
 
 
 class TemplateSpec(Model):
@@ -56,7 +56,9 @@ class TemplateSpec(Model):
 
 
 class TemplateStatus(Model):
-    """What was seen: nothing yet."""
+    """What was seen."""
+
+    conditions: list[Condition] = Field(default_factory=list)
 
 
 class Template(Resource):
