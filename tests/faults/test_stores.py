@@ -155,6 +155,7 @@ def test_who_lost_the_lead_starts_and_writes_nothing(plane: Any, on_virtual_time
             it.machine.outcome = held
             await it.submit("before")
             before = await it.phase("before", "Running")
+            await asyncio.sleep(1)  # what is in the store may not have been answered yet
             it.leadership.leads = False
             written = len(it.store.updates)
             await it.submit("after")

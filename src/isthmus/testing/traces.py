@@ -12,6 +12,9 @@ def tree_of(root: Path) -> dict[str, tuple[int, int, int, int]]:
     for folder, folders, files in os.walk(root):
         for name in [*folders, *files]:
             path = Path(folder) / name
-            seen = path.lstat()
+            try:
+                seen = path.lstat()
+            except FileNotFoundError:  # gone since it was listed
+                continue
             found[str(path.relative_to(root))] = (seen.st_mode, seen.st_size, seen.st_ino, seen.st_mtime_ns)
     return found
