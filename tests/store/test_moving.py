@@ -30,6 +30,7 @@ from isthmus.resources.kinds import (
     TOKEN,
     USAGE_RECORD,
 )
+from isthmus.resources.paths import replaced_at
 from isthmus.resources.tokens import hash_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
@@ -132,7 +133,10 @@ def reported(objects: list[Object]) -> list[Any]:
     found = []
     for obj in objects[:-1]:
         meta = obj["metadata"]
-        spec = validate(KINDS[obj["kind"]], obj)["spec"]  # some stores leave out what is not set
+        kind = KINDS[obj["kind"]]
+        for reference in (reference for reference in kind.refers if reference.by_uid):
+            obj = replaced_at(obj, reference.path, lambda _uid: "of this store")
+        spec = validate(kind, obj)["spec"]  # some stores leave out what is not set
         found.append((obj["kind"], meta["name"], meta.get("labels"), meta.get("finalizers"), spec))
     return sorted(found, key=lambda item: item[:2])
 
