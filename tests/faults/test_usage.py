@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,24 @@ def test_killed_between_any_two_writes_nothing_is_lost_and_nothing_counted_twice
                     assert (await used(other, plane))["mri"] == before
             finally:
                 await other.close()
+
+    on_virtual_time(story())
+
+
+def test_what_the_site_learns_late_takes_the_place_of_what_was_counted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_plane(tmp_path) as plane:
+            await worked(plane)
+            before = (await used(plane.real, plane))["mri"]
+            once = await plane.job("once")
+            assert once is not None
+            run = plane.machine.runs[once.run_id]
+            run.seen = replace(run.seen, usage=RunUsage(elapsed_seconds=3600.0, energy_joules=10.0))
+            await plane.delete("once")
+            await plane.gone("once")
+            after = (await used(plane.real, plane))["mri"]
+            assert (after.runs, after.seconds - before.seconds) == (before.runs, 1800)
+            assert (after.energy_joules, after.cost) == (before.energy_joules + 3, before.cost + 1)
 
     on_virtual_time(story())
 
