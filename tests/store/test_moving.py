@@ -28,7 +28,9 @@ from isthmus.resources.kinds import (
     TEMPLATE,
     TENANT,
     TOKEN,
+    USAGE_RECORD,
 )
+from isthmus.resources.paths import replaced_at
 from isthmus.resources.tokens import hash_secret
 from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Store
@@ -60,7 +62,10 @@ async def fill(store: Store) -> None:
     """A little of everything: a running job, an array, a dependency, a job that is being deleted, a counter."""
     tenant = validate(TENANT, {"metadata": {"name": "ada", "finalizers": ["isthmus.dev/tenant"]}, "spec": {}})
     tenant["status"]["uidNumber"] = 200_007
-    await store.create(TENANT, tenant)
+    ada = await store.create(TENANT, tenant)
+    used = {"tenant": "ada", "tenantUid": ada.uid, "month": "2026-01", "rows": [{"day": "2026-01-31", "runs": 2}]}
+    meta = {"name": f"{ada.uid}-2026-01-0", "namespace": "isthmus-system"}
+    await store.create(USAGE_RECORD, validate(USAGE_RECORD, {"metadata": meta, "spec": used}))
     await store.create(SITE, {**site("here"), "status": {**site("here")["status"], "phase": "Ready"}})
     spec = {"user": "ada", "role": "member", "sha256": hash_secret("x")}
     await store.create(TOKEN, validate(TOKEN, {"metadata": {"name": "t", "namespace": "ada"}, "spec": spec}))
@@ -114,6 +119,8 @@ async def check(store: Store, run: str) -> None:
     assert (await store.get(Key("Profile", "ada", "w"))).obj["spec"]["runs"] == 1
     assert by_name["going"].obj["metadata"]["deletionTimestamp"]
     tenant = (await store.get(Key("Tenant", "", "ada"))).obj
+    (used,) = (await store.list(Query(USAGE_RECORD))).records
+    assert used.obj["spec"]["tenantUid"] == tenant["metadata"]["uid"], "what was used is still the tenant's"
     assert (tenant["status"]["uidNumber"], tenant["metadata"]["finalizers"]) == (200_007, ["isthmus.dev/tenant"])
     assert (await store.get(Key("Site", "", "here"))).obj["status"]["phase"] == "Ready"
     assert (await store.get(Key("Token", "ada", "t"))).obj["spec"]["sha256"] == hash_secret("x")
@@ -126,7 +133,10 @@ def reported(objects: list[Object]) -> list[Any]:
     found = []
     for obj in objects[:-1]:
         meta = obj["metadata"]
-        spec = validate(KINDS[obj["kind"]], obj)["spec"]  # some stores leave out what is not set
+        kind = KINDS[obj["kind"]]
+        for reference in (reference for reference in kind.refers if reference.by_uid):
+            obj = replaced_at(obj, reference.path, lambda _uid: "of this store")
+        spec = validate(kind, obj)["spec"]  # some stores leave out what is not set
         found.append((obj["kind"], meta["name"], meta.get("labels"), meta.get("finalizers"), spec))
     return sorted(found, key=lambda item: item[:2])
 

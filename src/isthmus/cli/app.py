@@ -68,6 +68,7 @@ COMMANDS = {
     "tenant": CommandPlace("identity.tenants", "tenant"),
     "token": CommandPlace("identity.tokens", "app"),
     "audit": CommandPlace("identity.audit", "app"),
+    "usage": CommandPlace("usage_sums", "usage"),
     "whoami": CommandPlace("identity.login", "whoami"),
     "env": CommandPlace("identity.login", "env"),
     "install": CommandPlace("platform.installing", "install"),

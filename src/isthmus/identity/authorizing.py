@@ -22,7 +22,7 @@ Table = Mapping[str, frozenset[str]]
 
 _CREATE = frozenset({"create"})
 _BESIDES: Mapping[Role, Table] = {
-    Role.VIEWER: {"files": READ, "outputs": READ},
+    Role.VIEWER: {"files": READ, "outputs": READ, "usage": READ},
     Role.MEMBER: {"files": WRITE},
 }
 """Over what lives in a tenant's namespace and is no kind."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from isthmus.runtime.declaring import PlanePart
 
-from . import deviceclasses, recording, refusing, storage_measuring, sweeping, tenants
+from . import deviceclasses, recording, refusing, storage_measuring, sweeping, tenants, usage_keeping
 from .experiments import reconciler as experiments
 from .hosts import reconciler as hosts
 from .instances import reconciler as instances
@@ -25,6 +25,7 @@ PARTS: tuple[Callable[[Shared], PlanePart], ...] = (
     recording.declare,
     refusing.declare,
     profiling.declare,
+    usage_keeping.declare,
     sweeping.declare,
     storage_measuring.declare,
     placing.declare,

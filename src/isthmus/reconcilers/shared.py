@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from isthmus._kit.clock import utcnow
 from isthmus._kit.sealing import Sealer
-from isthmus.resources.kinds import EXPERIMENT, JOB, PROFILE, SECRET, SITE, TENANT, Kind
+from isthmus.resources.kinds import EXPERIMENT, JOB, PROFILE, SECRET, SITE, TENANT, USAGE_RECORD, Kind
 from isthmus.runtime.informers import Accept, Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.runtime.managing import Informers, Queues
@@ -28,6 +28,7 @@ from .recording import Recorder
 from .refusing import Refuser
 from .sites.registry import EngineRegistry
 from .storage_measuring import meter_of
+from .usage_keeping import UsageKeeper
 
 if TYPE_CHECKING:
     from .sites.exposing import MakeExposure
@@ -69,6 +70,15 @@ class Shared:
         self.recorder = Recorder(store, self.informer(TENANT))
         self.storage = meter_of(self)
         self.profiles = ProfileKeeper(store, self.informer(PROFILE), self.informer(TENANT), leadership)
+        self.usage = UsageKeeper(
+            store,
+            self.informer(USAGE_RECORD),
+            self.informer(TENANT),
+            self.informer(JOB),
+            leadership,
+            self.look_first("jobs"),
+            now,
+        )
 
     def informer(self, kind: Kind) -> Informer:
         """The objects of a kind, as they are now."""
@@ -89,7 +99,7 @@ class Shared:
 
     def _check(self, kind: Kind) -> Accept | None:
         """An earlier version may have let pass what this one refuses. Work comes by the thousand and was checked by our
-        API: it is checked again only where others write to the store too. Profiles are our own."""
-        if kind is PROFILE or (kind in (JOB, EXPERIMENT) and not self._others_write):
+        API: it is checked again only where others write to the store too. Profiles and records of usage are our own."""
+        if kind in (PROFILE, USAGE_RECORD) or (kind in (JOB, EXPERIMENT) and not self._others_write):
             return None
         return self.refuser.accept

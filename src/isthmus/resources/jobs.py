@@ -29,6 +29,8 @@ from .python_environments import PythonEnvironment
 from .roles import READ, WRITE
 from .schemas.crd_rules import job_rules
 from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
+from .tries import Try as Try
+from .tries import Usage as Usage
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
@@ -383,16 +385,6 @@ _SECTIONS = tuple(
 )
 
 
-class Usage(Model):
-    """What the run used. `energySource` says how the energy is known: rapl, hwmon, engine, or estimated."""
-
-    elapsed_seconds: float | None = None
-    cpu_seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    energy_joules: float | None = None
-    energy_source: str | None = None
-
-
 class Outputs(Model):
     """What the run left: a tree of content-addressed files."""
 
@@ -409,20 +401,6 @@ class ResolvedDependency(Model):
     uid: str
     satisfied: bool = False
     tree: Digest | None = Field(default=None, description="what it left, where this job takes its outputs")
-
-
-class Try(Model):
-    """One try that is over."""
-
-    attempt: int
-    site: str | None = None
-    engine_id: str | None = None
-    started_at: Time | None = None
-    finished_at: Time | None = None
-    reason: str | None = None
-    exit_code: int | None = None
-    signal: str | None = None
-    chosen: DeviceChosen | None = None
 
 
 class ArrayStatus(Model):
@@ -465,6 +443,9 @@ class JobStatus(Model):
     )
     devices: dict[str, list[str]] | None = Field(default=None, description="which units of each class it was given")
     chosen: DeviceChosen | None = Field(default=None, description="which of resources.anyOf it was given")
+    price_per_hour: float | None = Field(
+        default=None, description="of what it was given, by the prices when it was placed; none where there are none"
+    )
     plan: PlanStatus | None = Field(default=None, description="why it is where it is, and the alternatives")
     preemption: Preemption | None = Field(default=None, description="it is being stopped for another job")
     progress: float | None = Field(default=None, description="share of the work that earlier attempts did and kept")

@@ -29,6 +29,7 @@ from .sites import SITE
 from .templates import TEMPLATE
 from .tenants import TENANT
 from .tokens import TOKEN
+from .usage_records import USAGE_RECORD
 
 __all__ = [
     "DEVICE_CLASS",
@@ -46,6 +47,7 @@ __all__ = [
     "TEMPLATE",
     "TENANT",
     "TOKEN",
+    "USAGE_RECORD",
     "Column",
     "Kind",
     "Navigation",
@@ -63,7 +65,7 @@ T = TypeVar("T")
 
 _ALL = (
     JOB, EXPERIMENT, INSTANCE, TEMPLATE, SITE, DEVICE_CLASS, HOST, TENANT, TOKEN, SECRET, IDENTITY_PROVIDER, EVENT,
-    LEASE, PROFILE,
+    LEASE, PROFILE, USAGE_RECORD,
 )  # fmt: skip
 _known: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 KINDS: Mapping[str, Kind] = MappingProxyType(_known)

@@ -199,6 +199,7 @@ def test_what_is_not_of_one_attempt_survives_the_next() -> None:
     values: dict[str, Any] = {name: f"kept {name}" for name in JobStatus.model_fields}
     values |= {"phase": JobPhase.RUNNING, "attempt": 0, "tries": [], "conditions": [late, started], "preemption": None}
     values |= {"plan": None, "chosen": None, "started_at": "2026-01-31T17:00:00Z", "finished_at": None}
+    values |= {"price_per_hour": 1.5, "usage": None}
     one.status = LaterStatus.model_construct(**values, of_later="still here")
     after = lifecycle.ended(one, ended(exit_code=1), None, NOW)
     assert (after.phase, after.attempt) == (JobPhase.PENDING, 1)

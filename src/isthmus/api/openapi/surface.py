@@ -18,6 +18,7 @@ from isthmus.api.runs.telemetry import BASE as TENANT
 from isthmus.api.runs.telemetry import EVERYWHERE
 from isthmus.api.site_images import BASE as IMAGES
 from isthmus.api.site_images import EVERYWHERE as ALL_IMAGES
+from isthmus.api.usage_routes import BY, USAGE
 from isthmus.identity.audit.acts import MOST as AUDIT_FIELDS
 from isthmus.identity.audit.audit_reading import MATCHED
 from isthmus.resources.jobs import DIGEST_PATTERN
@@ -39,6 +40,7 @@ _TAGS = {
     "plans": "What if: where a job would go, when it would end, what it would cost.",
     "images": "Container images that sites keep.",
     "audit": "Who did what, and whether it was allowed.",
+    "usage": "What runs used, and what it cost.",
     "agents": "Machines that join by themselves.",
     "reviews": "Who am I, and what may I do?",
     "discovery": "Which kinds there are.",
@@ -48,6 +50,15 @@ _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _BYTES: Schema = {"type": "string", "format": "binary"}
 _DIGEST: Schema = {"type": "string", "pattern": DIGEST_PATTERN}
+_AMOUNT: Schema = {"type": "number", "minimum": 0}
+
+
+_SUMS: dict[str, Schema] = {
+    "runs": _COUNT,
+    "running": _COUNT,
+    **dict.fromkeys(("hours", "cpuHours", "usedCpuHours", "energyKwh", "cost"), _AMOUNT),
+    "deviceHours": {"type": "object", "additionalProperties": _AMOUNT},
+}
 
 
 def tags() -> dict[str, str]:
@@ -237,6 +248,14 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     "AuditLogList": _object(("items",), items=_array(_object(("name",), name=_TEXT, entries=_COUNT, hash=_TEXT))),
     "AuditText": _object(("text",), text=_TEXT, file=_COUNT, offset=_COUNT),
+    "UsageList": _object(
+        ("by", "items", "total"),
+        by={"type": "string", "enum": list(BY)},
+        since=_TEXT,
+        until=_TEXT,
+        items=_array(_object(("name", *_SUMS), name=_TEXT, **_SUMS)),
+        total=_object(tuple(_SUMS), **_SUMS),
+    ),
     "Discovery": _object(("kind",), kind=_TEXT, apiVersion=_TEXT),
     "Version": _object(("major", "minor", "gitVersion"), major=_TEXT, minor=_TEXT, gitVersion=_TEXT),
 }
@@ -253,6 +272,7 @@ def operations_of_rest() -> Operations:
     yield from _images()
     yield from _agents()
     yield from _audit()
+    yield from _usage()
     yield from _reviews()
     yield from _discovery()
     yield from _server()
@@ -459,6 +479,17 @@ def _audit() -> Operations:
     )
     found = {"200": ok("Lines, and where to go on; no text: that was all.", ref("AuditText"))} | errors(READ_ERRORS)
     yield f"{AUDIT_LOGS}/{{name}}", "get", _one("audit", "readAuditLog", "The text of an audit log", where, found)
+
+
+def _usage() -> Operations:
+    which = (
+        ApiParameter("by", "what the sums are of", enum=BY),
+        ApiParameter("namespace", "only of this tenant; without it, of all that the caller may see"),
+        ApiParameter("since", "only runs that ended on this day or later"),
+        ApiParameter("until", "only runs that ended on this day or before"),
+    )
+    found = {"200": ok("The sums, and their total.", ref("UsageList"))} | errors(READ_ERRORS)
+    yield USAGE, "get", _one("usage", "listUsage", "What runs used, and what it cost", which, found)
 
 
 def _reviews() -> Operations:

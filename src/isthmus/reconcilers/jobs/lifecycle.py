@@ -22,9 +22,9 @@ MOST_DONE = 0.95
 """A stopped job was not done, whatever its profile said."""
 _STOPPED = frozenset({"Preempted", "NodeLost"})
 OF_ONE_ATTEMPT = (
-    "reason", "message", "site", "site_message", "engine_id", "devices", "chosen", "plan", "preemption",
-    "estimated_start", "placed_at", "started_at", "finished_at", "retry_at", "exit_code", "signal", "usage", "outputs",
-    "reported",
+    "reason", "message", "site", "site_message", "engine_id", "devices", "chosen", "price_per_hour", "plan",
+    "preemption", "estimated_start", "placed_at", "started_at", "finished_at", "retry_at", "exit_code", "signal",
+    "usage", "outputs", "reported",
 )  # fmt: skip
 """Fields of the status that speak of one attempt: the next one begins without them. All others stay."""
 CONDITIONS_OF_ONE_ATTEMPT = frozenset({"Started"})
@@ -143,7 +143,7 @@ def ended(
 ) -> JobStatus:
     """The attempt is over: the job's end, or the wait for its next attempt."""
     if goes_on(job, seen):
-        return _next_stint(job, seen, checkpoint)
+        return _next_stint(job, seen, checkpoint, now)
     cancelled = seen.reason is EndReason.CANCELLED or job.spec.intent is Intent.CANCEL
     if seen.exit_code == 0 and seen.reason in (EndReason.COMPLETED, None):
         phase, reason, message = JobPhase.SUCCEEDED, None, seen.message or None
@@ -312,17 +312,17 @@ def _try_again(job: Job, seen: Observation) -> bool:
 def _next_try(job: Job, seen: Observation, reason: str, message: str, now: datetime) -> JobStatus:
     attempt, retries = job.status.attempt - _stops(job), job.spec.retries
     delay = min(parse_duration(retries.backoff) * 2.0**attempt, parse_duration(retries.max_backoff))
-    status = _again(job, seen, reason)
+    status = _again(job, seen, reason, now)
     status.reason = "BackingOff"
     status.message = f"try {attempt + 1} of {retries.limit + 1} {message}; the next begins in {format_duration(delay)}"
     status.retry_at = timestamp(now + timedelta(seconds=delay))
     return status
 
 
-def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None) -> JobStatus:
+def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None, now: datetime) -> JobStatus:
     """Stopped, not failed: it waits for room again, with what it kept."""
     lost = seen.reason is EndReason.NODE_LOST
-    status = _again(job, seen, "NodeLost" if lost else "Preempted")
+    status = _again(job, seen, "NodeLost" if lost else "Preempted", now)
     status.reason = "NodeLost" if lost else "Preempted"
     text = job.status.preemption.message if job.status.preemption else seen.message or "the site ended it"
     status.message = f"{text}; it goes on when there is room"
@@ -335,7 +335,7 @@ def _next_stint(job: Job, seen: Observation, checkpoint: Outputs | None) -> JobS
     return status
 
 
-def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
+def _again(job: Job, seen: Observation, reason: str, now: datetime) -> JobStatus:
     """Pending with the number of the next attempt; the one that is over is written down."""
     status = _reported(_to(job, JobPhase.PENDING), seen)
     over = Try(
@@ -343,11 +343,13 @@ def _again(job: Job, seen: Observation, reason: str) -> JobStatus:
         site=status.site,
         engine_id=status.engine_id,
         started_at=status.started_at,
-        finished_at=status.finished_at,
+        finished_at=status.finished_at or timestamp(now),
         reason=reason,
         exit_code=seen.exit_code,
         signal=seen.signal,
         chosen=status.chosen,
+        price_per_hour=status.price_per_hour,
+        usage=status.usage,
     )
     changes: dict[str, Any] = dict.fromkeys(OF_ONE_ATTEMPT)
     changes["attempt"] = job.status.attempt + 1

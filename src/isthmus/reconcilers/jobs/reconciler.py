@@ -28,6 +28,7 @@ from isthmus.reconcilers.placement.profiling import ProfileKeeper
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.reconcilers.typed import Typed
+from isthmus.reconcilers.usage_keeping import UsageKeeper
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
 from isthmus.resources.kinds import JOB, SITE, TENANT
@@ -76,11 +77,12 @@ class JobReconciler:
         leadership: Leadership,
         recorder: Recorder,
         profiles: ProfileKeeper,
+        usage: UsageKeeper,
         images: ImageResolver,
         logins: RegistryLogins,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
-        self._profiles, self._images, self._logins = profiles, images, logins
+        self._profiles, self._usage, self._images, self._logins = profiles, usage, images, logins
         self._store, self._jobs, self._tenants = store, jobs, tenants
         self._index, self._engines, self._blobs = index, engines, blobs
         self._leadership, self._recorder, self._now = leadership, recorder, now
@@ -501,10 +503,25 @@ class JobReconciler:
             if seen.state is not RunState.ENDED:
                 await engine.cancel(run_id)
                 return Result(requeue_after=2)
+            if attempt == job.status.attempt:
+                record, job = await self._end_of_removed(record, job, seen)
             await engine.forget(run_id)
+        if not self._usage.settled(record):
+            return DONE  # it is looked at again when what it used is written down
         kept = [name for name in job.metadata.finalizers or () if name != RUN_FINALIZER]
         await self._writer.metadata(record, finalizers=kept)
         return DONE
+
+    async def _end_of_removed(self, record: Record, job: Job, seen: Observation) -> tuple[Record, Job]:
+        """Write down how the last run of a removed job ended and what it used, before the engine forgets it."""
+        if job.status.phase.terminal:
+            status = lifecycle.corrected(job, seen)
+        else:
+            status = lifecycle.ended(job, seen, None, self._now()) if seen.started_at else None
+        if status is None:
+            return record, job
+        record = await self._writer.status(record, status)
+        return record, self._index.job(record)
 
     async def _site_is_gone(self, site: str) -> bool:
         """Whether it was removed. One whose manifest cannot be used is not shown here, and is still there."""
@@ -541,6 +558,7 @@ def declare(shared: Shared) -> Reconciler:
         leadership=shared.leadership,
         recorder=shared.recorder,
         profiles=shared.profiles,
+        usage=shared.usage,
         images=shared.images,
         logins=shared.logins,
         now=shared.now,

@@ -26,7 +26,7 @@ from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.reconcilers.typed import Typed
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.jobs import RUN_FINALIZER, Job
+from isthmus.resources.jobs import RUN_FINALIZER, Job, JobStatus
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
 from isthmus.resources.plans import PlanStatus
 from isthmus.resources.sites import Site
@@ -35,6 +35,7 @@ from isthmus.resources.tenants import Tenant, full_storage
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
+from isthmus.scheduling.demands import Tariff, demand_of
 from isthmus.scheduling.placement import Assignment, Plan, SiteView, Verdict
 from isthmus.scheduling.planning.planning import Outlook
 from isthmus.store.base import Record, Store
@@ -80,6 +81,7 @@ class Placer:
         self._wake, self._now = wake, now
         self._pause = 0.0
         self._typed = Typed()
+        self._tariffs: dict[str, Tariff] = {}
 
     async def run(self) -> None:
         """Place until cancelled."""
@@ -114,7 +116,9 @@ class Placer:
             JOBS_WAITING.set(0)
             return Plan()
         tenants = [self._typed.of(Tenant, record) for record in self._tenants.all()]
-        ground = Ground(self._site_views(), {tenant.name: tenant.spec for tenant in tenants}, full_storage(tenants))
+        views = self._site_views()
+        self._tariffs = {view.name: view.tariff for view in views}
+        ground = Ground(views, {tenant.name: tenant.spec for tenant in tenants}, full_storage(tenants))
         outlook = await self._outlook(ground)
         made, self._decided, spent = place(self._index, self._planner, ground, outlook)
         for uid in self._decided.stops:
@@ -149,6 +153,7 @@ class Placer:
         status = lifecycle.placed(job, assignment.site, self._now(), why=assignment.why)
         if start := self._decided.starts.get(assignment.uid):
             status.chosen, status.plan = start.chosen, start.plan
+        status.price_per_hour = self._price(job, status)
         try:
             await self._writer.status(record, status, finalizers=finalizers)
         except (Conflict, NotFound, Invalid):  # changed, deleted or being deleted meanwhile: the watch will say
@@ -156,6 +161,14 @@ class Placer:
             return
         reported = f": {assignment.why}" if assignment.why else ""
         self._recorder.say(job, "Placed", f"placed at {assignment.site}{reported}")
+
+    def _price(self, job: Job, status: JobStatus) -> float | None:
+        """What an hour of it costs as prices are now; later changes concern later placements."""
+        tariff = self._tariffs.get(status.site or "")
+        if tariff is None or not (tariff.cpu or tariff.devices):
+            return None
+        rate = tariff.rate(demand_of(job.namespace, job.spec, status.chosen).room)
+        return round(rate * 3600, 9) or None
 
     async def _stop(self, uid: str) -> None:
         """Write down that a running job makes room; its reconciler does the rest, however often it is interrupted."""
