@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from . import audit_routes, enrolling, files, health, openapi, site_images, usage_routes
+from . import audit_routes, enrolling, files, health, openapi, sign_in_routes, site_images, usage_routes
 from .auditing import is_change, note_request
 from .context import Context
 from .resources import discovery, reviews
@@ -111,6 +111,7 @@ def create_app(context: Context, extra_routes: Sequence[BaseRoute] = ()) -> Api:
         *enrolling.routes(context),
         *audit_routes.routes(context),
         *usage_routes.routes(context),
+        *sign_in_routes.routes(context),
         *openapi.routes(context),
         *extra_routes,
     ]

@@ -24,7 +24,7 @@ class AsyncTransport:
     """Connections to one server, shared by all tasks of a client."""
 
     def __init__(self, access: Access) -> None:
-        self._url = access.url
+        self._url, self._access = access.url, access
         if not access.url.startswith(("http://", "https://")):
             raise errors.Misconfigured(
                 f"{access.url!r} is not the address of a server; write it like http://127.0.0.1:7070"
@@ -66,6 +66,11 @@ class AsyncTransport:
     @asynccontextmanager
     async def _exchange(self, request: Request, patience: float | None) -> AsyncIterator[httpx.Response]:
         built = self._build(request, patience)
+        if self._access.sign_in is not None:
+            from .oidc.sign_ins import current
+
+            access = await asyncio.to_thread(current, self._access)
+            built.headers["Authorization"] = f"Bearer {access.token}"
         try:
             response = await self._http.send(built, stream=True)
         except httpx.HTTPError as error:

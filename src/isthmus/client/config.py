@@ -65,7 +65,7 @@ def kept_of(url: str, env: Mapping[str, str]) -> list[Access]:
 def _with(kept: Access, token: str | None, namespace: str | None) -> Access:
     """A kept server with what was given; another token may belong to another tenant."""
     if token and token != kept.token:
-        return kept._replace(token=token, namespace=namespace)
+        return kept._replace(token=token, namespace=namespace, sign_in=None)
     return kept._replace(namespace=namespace or kept.namespace)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -31,7 +32,7 @@ async def open_visit(
     try:
         return await connect(
             f"{base}{path}?{urlencode(query)}",
-            additional_headers=headers_of(access),
+            additional_headers=headers_of(await _renewed(access)),
             user_agent_header=None,
             ssl=_trusting(access) if secure else None,
             compression=None,
@@ -49,6 +50,15 @@ async def open_visit(
         raise Unreachable(f"{access.url} answered {answer.status_code} to a WebSocket") from None
     except (OSError, InvalidHandshake) as error:
         raise Unreachable(f"{access.url} cannot be reached: {str(error) or 'no answer in time'}") from None
+
+
+async def _renewed(access: Access) -> Access:
+    """With a token that is good now."""
+    if access.sign_in is None:
+        return access
+    from .oidc.sign_ins import current
+
+    return await asyncio.to_thread(current, access)
 
 
 def resized(rows: int, columns: int) -> bytes:

@@ -14,6 +14,10 @@ from typing import Any, NamedTuple
 
 from isthmus.errors import Misconfigured
 
+CREDENTIAL = "credential"
+"""The command that kubectl calls for a token."""
+EXEC_API = "client.authentication.k8s.io/v1"
+
 
 class Access(NamedTuple):
     """Where a server is and what opens it."""
@@ -23,6 +27,8 @@ class Access(NamedTuple):
     namespace: str | None = None
     ca: bytes | None = None
     """Certificates, in PEM, to trust beside those of the system."""
+    sign_in: Path | None = None
+    """In place of a token: the file of a sign-in at a provider (`oidc/sign_ins.py`), read anew for each request."""
 
 
 def read_access(path: Path, context: str | None = None) -> Access | None:
@@ -38,7 +44,9 @@ def read_access(path: Path, context: str | None = None) -> Access | None:
     if cluster.get("insecure-skip-tls-verify"):
         raise Misconfigured(f"{path} says not to verify certificates; name the certificate-authority there instead")
     url, inside = without_secret(str(cluster["server"]))
-    return Access(url, _token(user, path) or inside, found.get("namespace"), _ca(cluster, path))
+    kept = _sign_in(user)
+    token = None if kept else _token(user, path) or inside
+    return Access(url, token, found.get("namespace"), _ca(cluster, path), kept)
 
 
 def without_secret(url: str) -> tuple[str, str | None]:
@@ -76,9 +84,26 @@ def write_access(path: Path, access: Access, context: str) -> None:
         cluster["certificate-authority-data"] = base64.b64encode(access.ca).decode()
     names = {"cluster": context, "user": context}
     _put(config, "clusters", context, cluster)
-    _put(config, "users", context, {"token": access.token or ""})
+    _put(config, "users", context, _plug_in(access.sign_in) if access.sign_in else {"token": access.token or ""})
     _put(config, "contexts", context, {**names, **({"namespace": access.namespace} if access.namespace else {})})
     config.update({"apiVersion": "v1", "kind": "Config", "current-context": context})
+    _write(path, config)
+
+
+def remove_access(path: Path, context: str) -> bool:
+    """Take a context out, with its token, and keep what else is in the file; answers whether it was there."""
+    config = _read(path)
+    if _entry(config, "contexts", context) is None:
+        return False
+    for section in ("contexts", "users", "clusters"):
+        config[section] = [item for item in config.get(section) or () if item.get("name") != context]
+    if config.get("current-context") == context:
+        config["current-context"] = ""
+    _write(path, config)
+    return True
+
+
+def _write(path: Path, config: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
@@ -133,6 +158,22 @@ def _entry(config: Mapping[str, Any], section: str, name: str) -> dict[str, Any]
 def _put(config: dict[str, Any], section: str, name: str, value: Mapping[str, Any]) -> None:
     others = [item for item in config.get(section) or () if isinstance(item, dict) and item.get("name") != name]
     config[section] = [*others, {"name": name, section.removesuffix("s"): dict(value)}]
+
+
+def _plug_in(sign_in: Path) -> dict[str, Any]:
+    """How kubectl gets a token of a sign-in: by asking this program."""
+    import sys
+
+    words = ["-m", "isthmus.cli", CREDENTIAL, str(sign_in)]
+    return {"exec": {"apiVersion": EXEC_API, "command": sys.executable, "args": words, "interactiveMode": "Never"}}
+
+
+def _sign_in(user: Mapping[str, Any]) -> Path | None:
+    """The file that our plug-in is asked about; whatever else a user runs is not run here."""
+    found = user.get("exec")
+    words = found.get("args") if isinstance(found, dict) else None
+    ours = isinstance(words, list) and len(words) >= 2 and words[-2] == CREDENTIAL
+    return Path(str(words[-1])) if words and ours else None
 
 
 def _token(user: Mapping[str, Any], path: Path) -> str | None:

@@ -49,8 +49,8 @@ class Transport:
         self._base = parts.path.rstrip("/")
         self._ca = access.ca
         self._waiting = waiting
-        headers = {"Host": parts.netloc.rpartition("@")[2], **headers_of(access)}
-        self._headers = _head_lines(headers)
+        self._access = access
+        self._headers = _head_lines({"Host": parts.netloc.rpartition("@")[2], **headers_of(access)})
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
@@ -108,7 +108,7 @@ class Transport:
             self._waiting()
 
     def _write(self, connection: Connection, request: Request) -> None:
-        head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._headers}"
+        head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._headers}{self._renewed()}"
         body = request.body
         if body is not None:
             length = body.length if isinstance(body, Body) else len(body)
@@ -116,6 +116,14 @@ class Transport:
         elif request.method not in ("GET", "HEAD", "DELETE"):
             head += "Content-Length: 0\r\n"
         connection.send(f"{head}\r\n".encode("latin-1"), body.chunks() if isinstance(body, Body) else body)
+
+    def _renewed(self) -> str:
+        """What a sign-in adds to the head: a token that is good now."""
+        if self._access.sign_in is None:
+            return ""
+        from .oidc.sign_ins import current
+
+        return _head_lines({"Authorization": f"Bearer {current(self._access).token}"})
 
     def _connect(self) -> Connection:
         def reach(seconds: float) -> socket.socket:

@@ -19,6 +19,7 @@ from .meta import Model, Name, Resource
 from .roles import Role
 
 ClaimName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_:./-]{0,252}$")]
+ScopeName = Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,256}$")]
 Domain = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EMAIL = "email"
@@ -52,6 +53,11 @@ class IdentityProviderSpec(Model):
     client_id: str = Field(min_length=1, max_length=256, description="what Isthmus is called at the provider")
     audiences: list[str] = Field(
         default_factory=list, max_length=16, description="tokens for these are taken too; none: for the client only"
+    )
+    scopes: list[ScopeName] = Field(
+        default_factory=list,
+        max_length=32,
+        description="asked for at sign-in, beside openid, email, profile and offline_access",
     )
     user_claim: ClaimName = Field(default=EMAIL, description="the claim that names a person")
     domains: list[Domain] = Field(

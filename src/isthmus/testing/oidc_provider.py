@@ -1,6 +1,6 @@
 """An OpenID Connect provider in this process, which a test makes do what no honest one does.
 
-It signs tokens with keys that can be rotated, and answers late or with rubbish.
+It signs tokens with keys that can be rotated, gives them by the device flow, and answers late or with rubbish.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qsl
 
 import jwt
 import uvicorn
@@ -24,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 CLIENT = "isthmus"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class TestProvider:
@@ -41,6 +43,14 @@ class TestProvider:
         self.names_itself = ""
         """The issuer that it claims to be; nothing: the true one."""
         self.asked: list[str] = []
+        self.device: dict[str, Any] = {"expires_in": 600, "interval": 1}
+        """What its answer to a device adds, or says in place of the truth."""
+        self.polls: list[dict[str, Any]] = []
+        """What it answers to the next polls; after them, the tokens."""
+        self.refresh_tokens: set[str] = set()
+        """Those that are good, each of them once."""
+        self.forms: list[dict[str, str]] = []
+        self._codes: set[str] = set()
         self.key_id, self.key = "", rsa.generate_private_key(65537, 2048)
         self.rotate(self.key)
 
@@ -64,7 +74,7 @@ class TestProvider:
     def app(self) -> Starlette:
         """What it serves."""
 
-        def route(path: str, handler: Any) -> Route:
+        def route(path: str, handler: Any, method: str = "GET") -> Route:
             async def serve(request: Request) -> Response:
                 self.asked.append(path)
                 await asyncio.sleep(self.delay)
@@ -73,22 +83,62 @@ class TestProvider:
                 found: Response = await handler(request)
                 return found
 
-            return Route(path, serve, methods=["GET"])
+            return Route(path, serve, methods=[method])
 
         return Starlette(
             routes=[
                 route("/.well-known/openid-configuration", self._description),
                 route("/jwks", self._keys),
+                route("/device", self._give_code, "POST"),
+                route("/token", self._give_tokens, "POST"),
+                route("/revoke", self._revoke, "POST"),
             ]
         )
 
     async def _description(self, _: Request) -> Response:
         here = self.issuer
-        return JSONResponse({"issuer": self.names_itself or here, "jwks_uri": f"{here}/jwks"})
+        found = {"issuer": self.names_itself or here, "jwks_uri": f"{here}/jwks", "token_endpoint": f"{here}/token"}
+        found |= {"device_authorization_endpoint": f"{here}/device", "revocation_endpoint": f"{here}/revoke"}
+        return JSONResponse(found)
 
     async def _keys(self, _: Request) -> Response:
         public = json.loads(RSAAlgorithm.to_jwk(self.key.public_key()))
         return JSONResponse({"keys": [{**public, "kid": self.key_id, "use": "sig", "alg": "RS256"}]})
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        form = dict(parse_qsl((await request.body()).decode()))
+        self.forms.append(form)
+        return form
+
+    async def _give_code(self, request: Request) -> Response:
+        form = await self._form(request)
+        if form.get("client_id") != CLIENT or "openid" not in form.get("scope", "").split():
+            return JSONResponse({"error": "invalid_client"}, 401)
+        code, link = secrets.token_urlsafe(16), f"{self.issuer}/confirm"
+        self._codes.add(code)
+        usual = {"device_code": code, "user_code": "WDJB-MJHT", "verification_uri": link}
+        usual["verification_uri_complete"] = f"{link}?user_code=WDJB-MJHT"
+        return JSONResponse({**usual, **self.device})
+
+    async def _give_tokens(self, request: Request) -> Response:
+        form = await self._form(request)
+        grant = form.get("grant_type")
+        if grant == "refresh_token" and form.get("refresh_token") in self.refresh_tokens:
+            self.refresh_tokens.remove(form["refresh_token"])
+        elif grant == DEVICE_GRANT and form.get("device_code") in self._codes:
+            if self.polls:
+                return JSONResponse(self.polls.pop(0), 400)
+            self._codes.remove(form["device_code"])
+        else:
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        refresh = secrets.token_urlsafe(24)
+        self.refresh_tokens.add(refresh)
+        found = {"access_token": secrets.token_urlsafe(16), "token_type": "Bearer", "expires_in": self.lifetime}
+        return JSONResponse({**found, "id_token": self.token(), "refresh_token": refresh})
+
+    async def _revoke(self, request: Request) -> Response:
+        self.refresh_tokens.discard((await self._form(request)).get("token", ""))
+        return Response()
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from isthmus.api.runs.plans import BASE as PLANS
 from isthmus.api.runs.plans import PlanQuestion
 from isthmus.api.runs.telemetry import BASE as TENANT
 from isthmus.api.runs.telemetry import EVERYWHERE
+from isthmus.api.sign_in_routes import PROVIDERS
 from isthmus.api.site_images import BASE as IMAGES
 from isthmus.api.site_images import EVERYWHERE as ALL_IMAGES
 from isthmus.api.usage_routes import BY, USAGE
@@ -257,6 +258,20 @@ SCHEMAS: Mapping[str, Schema] = {
         total=_object(tuple(_SUMS), **_SUMS),
     ),
     "Discovery": _object(("kind",), kind=_TEXT, apiVersion=_TEXT),
+    "SignInProviders": _object(
+        ("items",),
+        items={
+            "type": "array",
+            "items": _object(
+                ("name", "issuer", "clientId", "scopes"),
+                name=_TEXT,
+                issuer=_TEXT,
+                clientId=_TEXT,
+                scopes={"type": "array", "items": _TEXT},
+                authorities=_TEXT,
+            ),
+        },
+    ),
     "Version": _object(("major", "minor", "gitVersion"), major=_TEXT, minor=_TEXT, gitVersion=_TEXT),
 }
 
@@ -519,6 +534,8 @@ def _server() -> Operations:
         yield path, "get", _one("server", path[1:], "Health", (), responses, security=[])
     responses = {"200": ok("Which version.", ref("Version"))} | errors(OPEN_ERRORS)
     yield "/version", "get", _one("server", "version", "Version", (), responses, security=[])
+    responses = {"200": ok("Providers.", ref("SignInProviders"))} | errors(OPEN_ERRORS)
+    yield PROVIDERS, "get", _one("server", "signInProviders", "Whose people may sign in", (), responses, security=[])
     metrics = {"200": ok("Prometheus' text form.", _TEXT, "text/plain")} | errors(READ_ERRORS)
     yield "/metrics", "get", _one("server", "metrics", "What the server measures of itself", (), metrics)
     paths = ["/openapi.json", "/openapi/v2", "/openapi/v3"]

@@ -29,37 +29,59 @@ def login(
         str | None, typer.Option(metavar="FILE", help="Write here.", show_default="~/.config/isthmus/kubeconfig")
     ] = None,
     context: Annotated[str, typer.Option(help="Name of the context.")] = "isthmus",
+    oidc: Annotated[
+        str | None, typer.Option(metavar="ISSUER", help="With an identity provider, by a code that you confirm there.")
+    ] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="With --oidc: open none, only show the link.")
+    ] = False,
 ) -> None:
-    """Sign in: check a token and keep it for `isthmus` and kubectl.
+    """Sign in, and keep that for `isthmus` and kubectl: with a token, or with an identity provider.
 
-    Without --token or --token-file the token is read from standard input, or asked for without being shown.
+    Without --oidc, --token or --token-file the token is read from standard input, or asked for without being shown.
 
     \b
     Examples:
       isthmus login --url http://127.0.0.1:7070
       isthmus login --url https://isthmus.example.org --token-file token.txt
+      isthmus login --url https://isthmus.example.org --oidc https://id.example.org
       isthmus login --url https://lab.example.org:7070 --token-file token.txt --ca-file ca.pem
       kubectl --kubeconfig ~/.config/isthmus/kubeconfig get jobs
     """
     from isthmus.client.config import is_loopback, login_file
     from isthmus.client.flows import namespace_of
     from isthmus.client.kubeconfigs import Access, without_secret, write_access
+    from isthmus.client.oidc.sign_ins import SignIn, forget, keep, kept_sign_ins, new_file
     from isthmus.client.sync import Client
 
     before = said_before()
+    if oidc and (token or before.token or token_file):
+        raise Invalid("give --oidc or a token, not both")
     address, inside = without_secret((url or before.url or os.environ.get("ISTHMUS_URL") or "").rstrip("/"))
     if not address:
         raise Invalid("which server? name it: isthmus login --url http://127.0.0.1:7070")
-    secret = _secret(token or before.token or inside, token_file)
     ca = Path(ca_file).read_bytes() if ca_file else None
     if ca is None and address.startswith("http://") and is_loopback(address):
         address, ca = _secured(address)
-    with Client.at(Access(address, secret, None, ca)) as client:
+    file = Path(kubeconfig) if kubeconfig else login_file(os.environ)
+    earlier = kept_sign_ins(file, context)
+    kept: SignIn | None = None
+    if oidc:
+        from .provider_login import sign_in
+
+        access, kept = sign_in(Access(address, None, None, ca), oidc, browser=not no_browser)
+    else:
+        access = Access(address, _secret(token or before.token or inside, token_file), None, ca)
+    with Client.at(access) as client:
         me = client.whoami()
         groups = [str(group) for group in me.get("groups") or ()]
         home = namespace or before.namespace or _home(client, groups, namespace_of)
-    file = Path(kubeconfig) if kubeconfig else login_file(os.environ)
-    write_access(file, Access(address, secret, home, ca), context)
+    if kept is not None:
+        keep(place := new_file(file, context), kept)
+        access = access._replace(token=None, sign_in=place)
+    write_access(file, access._replace(namespace=home), context)  # from here on it is this login that counts
+    for path in earlier:
+        forget(path)
     sys.stdout.write(f"signed in to {address} as {me.get('username')}, tenant {home}\n")
     if address.startswith("http://") and not is_loopback(address):
         say(f"{address} is not encrypted: others on the network can read your token; ask for an https address", "33")
@@ -145,6 +167,10 @@ def env(url: Url = None, token: TokenOption = None) -> None:
 
     before = said_before()
     access = find_access(url or before.url, token or before.token)
+    if access.sign_in is not None:
+        from isthmus.client.oidc.sign_ins import current
+
+        access = current(access)
     found = {
         "ISTHMUS_URL": browser_address(access.url),
         "ISTHMUS_TOKEN": access.token or "",

@@ -356,4 +356,4 @@ def found_unasked(url: str) -> bool:
         access = find_access()
     except IsthmusError:
         return False
-    return bool(access.token) and urlsplit(access.url).netloc == urlsplit(url).netloc
+    return bool(access.token or access.sign_in) and urlsplit(access.url).netloc == urlsplit(url).netloc

@@ -71,6 +71,10 @@ class Providers:
         """Wait a moment until a change has taken effect here."""
         await self._feed.reached(version, 2.0)
 
+    def offered(self) -> list[IdentityProvider]:
+        """Those that people may sign in with."""
+        return [known.provider for known in self._known.values() if not known.provider.spec.disabled]
+
     def recognise(self, token: str) -> tuple[str, Person, float]:
         """The provider of a token, whom it names, and until when in seconds of the epoch; raises Unauthenticated."""
         known = self._of(token)
