@@ -497,10 +497,11 @@ class Job(Resource):
         return _run_id(self.identity, attempt)
 
 
-def run_id_of(obj: Mapping[str, Any]) -> str:
-    """The same of the present attempt of a job in its plain form."""
+def run_id_of(obj: Mapping[str, Any], attempt: int | None = None) -> str:
+    """The same of an attempt, or the present one, of a job in its plain form."""
     status = obj.get("status") or {}
-    return _run_id(status.get("identity") or obj["metadata"].get("uid", ""), status.get("attempt", 0))
+    number = status.get("attempt", 0) if attempt is None else attempt
+    return _run_id(status.get("identity") or obj["metadata"].get("uid", ""), number)
 
 
 def _run_id(identity: str, attempt: int) -> str:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.quantities import parse_cpus
 
+from .jobs import run_id_of
+
 PROJECT_LABEL = "isthmus.dev/project"
 NO_DEVICE = "cpu"
 """What runs without devices are listed under."""
@@ -80,7 +82,6 @@ def accounts_of(job: Mapping[str, Any], now: datetime) -> list[RunAccount]:
     spec, status, meta = job.get("spec") or {}, job.get("status") or {}, job["metadata"]
     if spec.get("array"):
         return []  # its elements are jobs of their own
-    identity = status.get("identity") or meta.get("uid", "")
     # Of a removed job whose end nobody saw, nothing is known after it was to go; of an old try, nothing at all.
     tries = [
         {**past, "finishedAt": past.get("finishedAt") or past.get("startedAt")} for past in status.get("tries") or ()
@@ -94,7 +95,7 @@ def accounts_of(job: Mapping[str, Any], now: datetime) -> list[RunAccount]:
             account = _account(meta, spec, status, attempt, now)
         except ValueError:  # somebody else wrote what we would have refused: it harms nobody's sums but its own
             continue
-        found.append(RunAccount(f"{identity}.{attempt['attempt']}", account))
+        found.append(RunAccount(run_id_of(job, attempt["attempt"]), account))
     return found
 
 

@@ -1,8 +1,8 @@
 """Space kept in reserve beside the database, so that things can be deleted when the disk is full.
 
 Deleting and cancelling are writes, too. When SQLite finds no space, a piece of the reserve is given up: changes and
-deletions go on with it, new objects are refused. Piece by piece: whatever filled the disk takes what it can get.
-Once there is space for the whole reserve again, it is taken again, and all is as before.
+deletions go on with it, new objects of people are refused. Piece by piece: whatever filled the disk takes what it can
+get. Once there is space for the whole reserve again, it is taken again, and all is as before.
 """
 
 from __future__ import annotations

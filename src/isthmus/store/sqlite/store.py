@@ -87,6 +87,11 @@ class _Committed:
         self._recent.clear()
 
 
+def _is_new(operation: Operation) -> bool:
+    """Whether it is an object that somebody makes. The platform's own are part of deleting: what a job used is kept."""
+    return isinstance(operation, Create) and operation.kind.served
+
+
 class SqliteStore:
     """Objects in one SQLite file."""
 
@@ -256,12 +261,12 @@ class SqliteStore:
                     raise
                 log.warning("store.disk_full path=%s", self._path)
                 self._reserve.give_up()
-        allowed = [operation for operation in operations if not isinstance(operation, Create)]
+        allowed = [operation for operation in operations if not _is_new(operation)]
         entries, made = await self._transaction_within_reserve(allowed) if allowed else ((), ())
         results = iter(made)
         outcomes: list[Outcome] = []
         for operation in operations:  # the transaction may have been filled by the first few
-            outcome = no_space() if isinstance(operation, Create) else next(results, None)
+            outcome = no_space() if _is_new(operation) else next(results, None)
             if outcome is None:
                 break
             outcomes.append(outcome)
