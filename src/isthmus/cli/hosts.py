@@ -15,7 +15,7 @@ from isthmus.errors import Invalid, IsthmusError
 from .columns import columns_of
 from .failures import say
 from .options import Format, Output, Token, Url, client_for, format_of
-from .tables import one_line, show, size
+from .tables import show, show_facts, size
 
 _WORDS = {"on": "On", "off": "Off"}
 _LOOK_SECONDS = 0.5
@@ -51,17 +51,17 @@ def host(
             if power == "off":
                 _confirm(name, yes)
             client.patch("hosts", name, {"spec": {"power": _WORDS[power]}})
-        found = client.get("hosts", name)
+        found, said = client.get("hosts", name), ""
         while wait and (found.get("status") or {}).get("power") != _WORDS[power or ""]:
-            _say_once(found)
+            if (present := _present(found)) != said:
+                say(present)
+            said = present
             time.sleep(_LOOK_SECONDS)
             found = client.get("hosts", name)
     if form is not Format.TABLE:
         show([found], columns_of("Host"), form, single=True)
         return
-    for title, value in _facts(found):
-        if value:
-            sys.stdout.write(f"{title + ':':<16}{one_line(value)}\n")
+    show_facts(_facts(found))
 
 
 def _confirm(name: str, yes: bool) -> None:
@@ -73,17 +73,10 @@ def _confirm(name: str, yes: bool) -> None:
         raise IsthmusError(f"{name} was left as it is")
 
 
-_said: set[str] = set()
-
-
-def _say_once(found: Object) -> None:
-    """What is waited for, each time it is something else."""
+def _present(found: Object) -> str:
+    """What is waited for."""
     status = found.get("status") or {}
-    phase, message = str(status.get("phase") or "Unknown"), str(status.get("message") or "")
-    about = f"{phase}: {message.partition(' s ago')[0].rstrip('0123456789 ')}" if message else phase
-    if about not in _said:
-        _said.add(about)
-        say(f"{phase}: {message}" if message else phase)
+    return ": ".join(filter(None, (str(status.get("phase") or "Unknown"), status.get("message"))))
 
 
 def _facts(found: Object) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from .columns import columns_of
 from .completion import complete_devices, complete_sites
 from .failures import say
 from .options import Format, Labels, Output, Token, Url, client_for, format_of
-from .tables import one_line, show, size, write
+from .tables import show, show_facts, size, write
 
 
 def sites(
@@ -65,9 +64,7 @@ def site(
     if form is not Format.TABLE:
         show([found], columns_of("Site"), form, single=True)
         return
-    for title, value in _facts(found):
-        if value:
-            sys.stdout.write(f"{title + ':':<16}{one_line(value)}\n")
+    show_facts(_facts(found))
 
 
 def _facts(found: Object) -> Iterator[tuple[str, str]]:

@@ -161,6 +161,13 @@ def one_line(cell: str) -> str:
     return "".join(c if c.isprintable() else " " for c in cell) if not cell.isprintable() else cell
 
 
+def show_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Write what there is to say of one object, a line for each fact that has a value."""
+    for title, value in facts:
+        if value:
+            sys.stdout.write(f"{title + ':':<16}{one_line(value)}\n")
+
+
 def cut(cell: str, width: int) -> str:
     """The cell in exactly this width, its end cut off with an ellipsis when it must be."""
     while plain_width(cell) > width:

@@ -146,6 +146,25 @@ async def test_a_control_plane_that_is_killed_and_started_again_does_not_ask_twi
 
 
 @with_plane()
+async def test_a_change_by_somebody_else_during_a_look_is_not_the_bmcs_fault(it: Plane) -> None:
+    bmc = FakeBmc(HostPower.ON)
+    look, changed = bmc.look, []
+
+    async def disturbed() -> HostSeen:
+        if not changed:
+            changed.append(True)
+            await it.change_object(HOST, KEY, description="rack b3")
+            await asyncio.sleep(1)  # a BMC takes its time
+        return await look()
+
+    bmc.look = disturbed  # type: ignore[method-assign]
+    await begun(it, bmc)
+    await until(it, HostPhase.READY)
+    assert changed
+    assert bmc.closed == 0, "nothing was wrong with it"
+
+
+@with_plane()
 async def test_connections_go_with_the_object(it: Plane) -> None:
     bmc = FakeBmc()
     await begun(it, bmc)

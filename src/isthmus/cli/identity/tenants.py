@@ -13,7 +13,7 @@ from isthmus.cli.asking import Yes, confirm_tenant
 from isthmus.cli.columns import columns_of
 from isthmus.cli.completion import complete_namespaces
 from isthmus.cli.options import Format, Output, Token, Url, client_for, format_of
-from isthmus.cli.tables import one_line, show, size
+from isthmus.cli.tables import show, show_facts, size
 from isthmus.client.requests import Object
 from isthmus.errors import Conflict, Invalid
 
@@ -132,9 +132,7 @@ def tenant(name: Tenant, output: Output = None, url: Url = None, token: Token = 
     if form is not Format.TABLE:
         show([found], columns_of("Tenant"), form, single=True)
         return
-    for title, value in _facts(found):
-        if value:
-            sys.stdout.write(f"{title + ':':<16}{one_line(value)}\n")
+    show_facts(_facts(found))
 
 
 def _facts(found: Object) -> Iterator[tuple[str, str]]:

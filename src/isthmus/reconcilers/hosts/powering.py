@@ -42,7 +42,7 @@ def decide(host: Host, seen: HostSeen, now: datetime) -> PowerDecision:
     same = asked is not None and (asked.reset == Reset.ON) == (reset is Reset.ON)
     waiting = asked is not None and asked.reset == reset and _seconds(asked.at, now) < AGAIN_SECONDS
     if waiting or power not in (HostPower.ON, HostPower.OFF):
-        return PowerDecision(_status(host, seen, now, HostPhase.CHANGING, _waits(host, asked, now), asked))
+        return PowerDecision(_status(host, seen, now, HostPhase.CHANGING, _waits(host, asked), asked))
     since = asked.since if asked is not None and same else timestamp(now)
     request = PowerRequest(reset=reset, at=timestamp(now), since=since)
     message = f"the BMC is asked for {reset.value}"
@@ -66,10 +66,11 @@ def _seconds(since: str, now: datetime) -> float:
     return (now - parse_timestamp(since)).total_seconds()
 
 
-def _waits(host: Host, asked: PowerRequest | None, now: datetime) -> str:
+def _waits(host: Host, asked: PowerRequest | None) -> str:
+    """The same at every look, so that looking again writes nothing."""
     if asked is None:
         return "its power is changing"
-    asking = f"the BMC was asked for {asked.reset} {_seconds(asked.since, now):.0f} s ago"
+    asking = f"the BMC was asked for {asked.reset} at {asked.since}"
     stays = asked.reset == Reset.GRACEFUL_SHUTDOWN and host.spec.force_after is None
     return f"{asking}; if its system does not shut down, set spec.forceAfter to cut the power" if stays else asking
 

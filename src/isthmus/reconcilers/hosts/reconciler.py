@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from isthmus._kit.durations import parse_duration
-from isthmus.errors import IsthmusError
+from isthmus.errors import HostRefused, HostUnavailable, Misconfigured
 from isthmus.hosts.base import HostDriver
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.hosts import Host, HostStatus, RedfishHost
@@ -29,9 +29,9 @@ CHANGING_SECONDS = 2.0
 """How soon a machine is looked at again whose power changes."""
 
 
-def no_hosts(_: Host) -> HostDriver:
+def no_hosts(host: Host) -> HostDriver:
     """Of a control plane that reaches no machines."""
-    raise NotImplementedError
+    raise Misconfigured(f"this control plane cannot reach the BMC of {host.name}")
 
 
 class HostReconciler:
@@ -65,7 +65,7 @@ class HostReconciler:
             if decision.reset is not None:
                 self._leadership.check()
                 await driver.reset(decision.reset)
-        except IsthmusError as error:
+        except (HostUnavailable, HostRefused, Misconfigured) as error:
             await self._drop(key.name)  # its credentials or its certificate may be others the next time
             record = self._hosts.get(key) or record
             host = Host.model_validate(record.obj)

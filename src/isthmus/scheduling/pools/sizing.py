@@ -10,10 +10,11 @@ wide job are never taken. A pool without waiting work can also spare busy ones; 
 work has ended.
 
 Pools are served in the order of the start that is latest possible for a deadline, then of how long their late work
-would take. Each takes what arrives soonest: idle machines of other pools, machines that are off, machines that become
-free. A pool keeps what it used lately, and more of it when others want machines for long: what is lent to short jobs
-is soon back, what is lent to long ones is not. A machine that arrived a moment ago stays, so that two pools do not
-play ping-pong with it. What has been idle for long is switched off, beyond the reserve and the pool's minimum.
+would take against how long it runs. Each takes what arrives soonest: idle machines of other pools, machines that are
+off, machines that become free. A pool keeps what it used lately, and more of it when others want machines for long:
+what is lent to short jobs is soon back, what is lent to long ones is not. A machine that arrived a moment ago stays,
+so that two pools do not take it from each other in turn. What has been idle for long is switched off, beyond the
+reserve and the pool's minimum.
 """
 
 from __future__ import annotations
@@ -149,9 +150,9 @@ class _Sizing:
         coming, room = sum(host.moving for host in pool.hosts), pool.bounds.maximum - pool.size
         least = max(0, pool.bounds.minimum - pool.size)
         pool.without = max(least, min(narrow.machines(tuning.horizon) - coming, room))
-        pool.lacks = max(pool.without, min(max(missing, wide.plus(narrow).machines(tuning.horizon)) - coming, room))
-        pool.smallest = max(1, missing - coming)
         late = wide.plus(narrow)
+        pool.lacks = max(pool.without, min(max(missing, late.machines(tuning.horizon)) - coming, room))
+        pool.smallest = max(1, missing - coming)
         pool.late = late.work / max(1, pool.size)
         pool.typical = late.work / max(1, late.hosts)
         pool.slowdown = pool.late * late.hosts / max(1.0, late.work)
