@@ -10,9 +10,9 @@ from typing import Any
 
 from isthmus.engines.base import Engine
 from isthmus.reconcilers.sites.registry import EngineRegistry
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import Kind
 from isthmus.resources.sites import Site
-from isthmus.resources.validation import validate
 from isthmus.runtime.leading import Sole
 from isthmus.server.control_plane import ControlPlane
 from isthmus.storage.directory import DirectoryBlobs

@@ -45,9 +45,9 @@ def _measure(size: int) -> dict[str, float]:
 
 async def _jobs(size: int, folder: Path) -> dict[str, float]:
     from isthmus.engines.base import Engine
+    from isthmus.resources.frame.validation import validate
     from isthmus.resources.kinds import JOB, SITE, TENANT
     from isthmus.resources.sites import Site
-    from isthmus.resources.validation import validate
     from isthmus.store.base import EventType, Query, Store
     from isthmus.testing.fake_engine import FakeEngine, FakeMachine
 

@@ -28,8 +28,8 @@ from isthmus.client.places import KindColumn, place_for
 from isthmus.config.server import ServerSettings
 from isthmus.engines.local.settings import LocalSettings
 from isthmus.engines.slurm.settings import SlurmSettings
+from isthmus.resources.frame.roles import EVERY_VERB, READ, WRITE, Role
 from isthmus.resources.kinds import KINDS, Kind
-from isthmus.resources.roles import EVERY_VERB, READ, WRITE, Role
 from isthmus.resources.schemas.crds import custom_resources
 from isthmus.resources.schemas.documents import json_schema
 from isthmus.runtime.leading import LeaderSettings

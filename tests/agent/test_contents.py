@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.agent.contents import ContentStore, KeptSource
 from isthmus.errors import EngineRefused, SiteUnavailable
-from isthmus.resources.trees import TreeFile, digest_of
+from isthmus.resources.work.trees import TreeFile, digest_of
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,9 @@ import uvicorn
 from isthmus.api.app import create_app
 from isthmus.api.context import Context
 from isthmus.identity import Authenticator
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import KINDS
 from isthmus.resources.tokens import new_secret
-from isthmus.resources.validation import validate
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.base import Key, Part, Record, Store
 from isthmus.store.opening import open_store

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import TENANT, TOKEN, USAGE_RECORD
 from isthmus.resources.tokens import new_secret
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key
 from isthmus.testing.apis import RunningApi, running_api
 

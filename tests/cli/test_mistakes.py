@@ -21,9 +21,9 @@ from isthmus.client.kubeconfigs import Access, write_access
 from isthmus.client.sync import Client
 from isthmus.errors import Invalid, NotFound
 from isthmus.identity.callers import Caller
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB
 from isthmus.resources.tenants import Role
-from isthmus.resources.validation import validate
 
 
 def is_script(word: str) -> bool:

@@ -16,8 +16,8 @@ from isthmus.client import hashes
 from isthmus.client.folders import FolderLimits, is_everything, read_folder, report_left_out
 from isthmus.client.ignoring import sort_out
 from isthmus.errors import Invalid, TooLarge
-from isthmus.resources.trees import Tree
-from isthmus.resources.validation import parse
+from isthmus.resources.frame.validation import parse
+from isthmus.resources.work.trees import Tree
 
 
 def paths(root: Path, **options: Any) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from isthmus.client.handles import JobFacts, exit_code_of
 from isthmus.client.jobs import JobOptions, copied, devices_of, job_manifest, name_for
 from isthmus.errors import Invalid
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import KINDS
-from isthmus.resources.validation import validate
 
 
 def accepted(manifest: dict[str, Any]) -> dict[str, Any]:

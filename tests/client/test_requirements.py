@@ -9,7 +9,7 @@ import pytest
 from isthmus.client.jobs import job_manifest
 from isthmus.client.requirements import read_requirements
 from isthmus.errors import Invalid
-from isthmus.resources.python_environments import check_requirement
+from isthmus.resources.work.python_environments import check_requirement
 
 
 def test_requirements_and_what_they_include(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from isthmus.client.jobs import copied
 from isthmus.console.manifests import at_fields, from_form, lines_of, to_form
 from isthmus.console.rendering import as_yaml
 from isthmus.errors import Cause, Invalid
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT, JOB
-from isthmus.resources.validation import validate
 from isthmus.testing.apis import RunningApi
 
 from .conftest import Person

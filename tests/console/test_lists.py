@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT, JOB, SITE
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key
 from isthmus.testing.apis import RunningApi
 

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EVENT, EXPERIMENT, JOB, SITE, TENANT, TOKEN
-from isthmus.resources.trees import Tree, TreeFile
-from isthmus.resources.validation import validate
+from isthmus.resources.work.trees import Tree, TreeFile
 from isthmus.store.base import Key, Part
 from isthmus.testing.apis import RunningApi, running_api
 

@@ -21,10 +21,10 @@ from isthmus.console.rendering import FOLDER, as_yaml, number, shown_phase, size
 from isthmus.console.sessions import SESSION_SECONDS, TICKET_SECONDS, Sessions, new_key
 from isthmus.console.visits import local_path
 from isthmus.errors import Cause, Invalid
+from isthmus.resources.frame.selectors import parse_labels
+from isthmus.resources.frame.states import JobPhase
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB
-from isthmus.resources.selectors import parse_labels
-from isthmus.resources.states import JobPhase
-from isthmus.resources.validation import validate
 from isthmus.store.base import Change, EventType, Key, Record
 from isthmus.store.sqlite import SqliteStore
 

@@ -29,7 +29,7 @@ from isthmus.reconcilers.sweeping import Sweeper
 from isthmus.resources.kinds import TENANT, Kind, of_tenants, owners_first, register
 from isthmus.resources.schemas.crds import custom_resources
 from isthmus.resources.tenants import Tenant
-from isthmus.resources.trees import Tree, TreeFile
+from isthmus.resources.work.trees import Tree, TreeFile
 from isthmus.runtime.leading import Sole
 from isthmus.server.control_plane import ControlPlane
 from isthmus.server.manifests import rights

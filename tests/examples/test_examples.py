@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.cli.manifests import parse_manifests
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import kind_named
-from isthmus.resources.validation import validate
 from isthmus.testing.servers import ServerProcess, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

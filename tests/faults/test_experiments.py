@@ -11,8 +11,8 @@ import pytest
 
 from isthmus.engines.base import Run, RunUsage
 from isthmus.resources.experiments import Experiment
+from isthmus.resources.frame.states import ExperimentPhase
 from isthmus.resources.kinds import EXPERIMENT, JOB, SITE
-from isthmus.resources.states import ExperimentPhase
 from isthmus.store.base import Key
 from isthmus.testing.fake_engine import Outcome
 

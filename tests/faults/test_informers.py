@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB
-from isthmus.resources.validation import validate
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Part
 from isthmus.store.opening import open_store

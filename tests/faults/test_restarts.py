@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isthmus.config import ServerSettings
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import RUN_FINALIZER
 from isthmus.resources.kinds import JOB
-from isthmus.resources.validation import validate
 from isthmus.server.bootstrap import admin_token
 from isthmus.store.opening import open_store
 from isthmus.testing.servers import ServerProcess, eventually

@@ -11,7 +11,7 @@ from typing import Any
 from isthmus.api.usage_routes import UsageQuestion, count_tenant
 from isthmus.engines.base import Run, RunUsage
 from isthmus.resources.kinds import JOB, SITE, TENANT, USAGE_RECORD, Kind
-from isthmus.resources.run_accounts import Amounts, UsageAccount, key_by
+from isthmus.resources.work.run_accounts import Amounts, UsageAccount, key_by
 from isthmus.store.base import Key, Part, Query, Record, Store
 from isthmus.store.moving import Importer, check_whole, export_objects
 from isthmus.store.opening import open_store

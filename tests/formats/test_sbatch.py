@@ -7,9 +7,9 @@ import pytest
 
 from isthmus.errors import Invalid
 from isthmus.formats.sbatch import Batch, has_directives, merged, read_batch, seconds_of
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import Job, SlurmOptions
 from isthmus.resources.kinds import JOB
-from isthmus.resources.validation import validate
 
 DEVICES = {"gpu:a100": "a100", "board:akida": "akida", "gpu": "gpu"}
 

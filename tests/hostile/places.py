@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.routing import Route, Router
 
+from isthmus.resources.frame.roles import Role
 from isthmus.resources.kinds import KINDS, Kind
-from isthmus.resources.roles import Role
 from isthmus.testing.apis import TENANT_NAME
 
 WRITES = frozenset({"create", "update", "patch"})

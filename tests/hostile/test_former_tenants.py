@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from isthmus.errors import Expired
+from isthmus.resources.frame.selectors import parse_fields
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB, TENANT
-from isthmus.resources.selectors import parse_fields
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Query, Store
 from isthmus.testing.servers import GROUP, ServerProcess, eventually
 

@@ -23,12 +23,12 @@ from isthmus.client.ignoring import sort_out
 from isthmus.engines.collecting import MAX_DEPTH, find_matches
 from isthmus.engines.patterns import OutputPattern
 from isthmus.errors import Invalid
-from isthmus.resources.expressions import parse_expression
+from isthmus.resources.frame.selectors import parse_fields, parse_labels
+from isthmus.resources.frame.validation import MAX_CAUSES, parse, validate
 from isthmus.resources.jobs import expand_indices
 from isthmus.resources.kinds import EXPERIMENT, JOB
-from isthmus.resources.selectors import parse_fields, parse_labels
-from isthmus.resources.trees import Tree, TreeFile
-from isthmus.resources.validation import MAX_CAUSES, parse, validate
+from isthmus.resources.work.expressions import parse_expression
+from isthmus.resources.work.trees import Tree, TreeFile
 from isthmus.store.paging import decode_position
 
 few = settings(max_examples=60)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from isthmus.resources.frame.redacting import redacted
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import SITE
-from isthmus.resources.redacting import redacted
-from isthmus.resources.validation import validate
 from isthmus.store.base import Part
 from isthmus.testing.apis import RunningApi, running_api
 from isthmus.testing.servers import GROUP

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.resources.trees import digest_of
+from isthmus.resources.work.trees import digest_of
 from isthmus.testing.servers import GROUP, ServerProcess, eventually
 
 pytestmark = pytest.mark.real

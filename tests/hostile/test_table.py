@@ -25,8 +25,8 @@ from isthmus.console import Console
 from isthmus.console.sessions import new_key
 from isthmus.engines.local.layout import RunFolder
 from isthmus.errors import Invalid
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT, JOB, Kind
-from isthmus.resources.validation import validate
 from isthmus.testing.apis import TENANT_NAME, RunningApi, running_api
 from isthmus.testing.servers import GROUP
 

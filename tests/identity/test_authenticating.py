@@ -13,10 +13,10 @@ import pytest
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import Expired, StoreUnavailable, Unauthenticated
 from isthmus.identity import Authenticator, Caller
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import TENANT, TOKEN
 from isthmus.resources.tenants import Role
 from isthmus.resources.tokens import hash_secret, new_secret
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Store
 from isthmus.store.opening import open_store
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isthmus.reconcilers.sweeping import Sweeper
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT, JOB, TENANT
-from isthmus.resources.trees import Tree, TreeFile
-from isthmus.resources.validation import validate
+from isthmus.resources.work.trees import Tree, TreeFile
 from isthmus.runtime.leading import Sole
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.store.opening import open_store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from isthmus.errors import NotFound
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EVENT, JOB, TENANT, TOKEN, Kind
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Query
 from isthmus.testing.fake_engine import Outcome
 from isthmus.testing.planes import Plane, with_plane

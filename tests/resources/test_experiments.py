@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from isthmus.errors import Invalid
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT
 from isthmus.resources.schemas.documents import json_schema, structural_schema
-from isthmus.resources.validation import validate
 
 TEMPLATE = {"command": ["true"]}
 RANGE = [{"name": "x", "range": {"min": 0, "max": 1}}]

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from isthmus.errors import Invalid
-from isthmus.resources.arrays import expand_indices
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, KINDS, SITE, TENANT, TOKEN, kind_named
-from isthmus.resources.validation import validate
+from isthmus.resources.work.arrays import expand_indices
 
 
 def job(**spec: Any) -> dict[str, Any]:

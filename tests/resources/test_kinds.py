@@ -19,12 +19,12 @@ from isthmus.console.pages.kinds import is_listed
 from isthmus.console.rendering import navigation
 from isthmus.identity.authorizing import EVERY_VERB, allowed, tables
 from isthmus.identity.callers import Caller
+from isthmus.resources.frame.roles import Role
 from isthmus.resources.jobs import DIGEST_PATTERN
 from isthmus.resources.kinds import KINDS, TENANT, Kind, kind_named, of_tenants, owners_first, register
-from isthmus.resources.paths import replaced_at, steps_of, values_at
-from isthmus.resources.roles import Role
 from isthmus.resources.schemas.crds import custom_resources
 from isthmus.resources.schemas.documents import structural_schema
+from isthmus.resources.work.paths import replaced_at, steps_of, values_at
 
 every = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"

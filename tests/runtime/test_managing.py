@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB, SITE, TENANT, Kind
-from isthmus.resources.validation import validate
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import (
     Background,

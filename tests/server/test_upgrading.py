@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB, SITE
-from isthmus.resources.validation import validate
 from isthmus.store.opening import open_store
 from isthmus.testing.servers import GROUP, ServerProcess, eventually
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import Invalid, NotFound, StoreUnavailable
-from isthmus.resources.trees import Tree, TreeFile, digest_of
+from isthmus.resources.work.trees import Tree, TreeFile, digest_of
 from isthmus.storage.base import Blobs
 from isthmus.storage.directory import DirectoryBlobs
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import Invalid, NotFound, TooLarge
-from isthmus.resources.trees import Tree, TreeFile, digest_of
+from isthmus.resources.work.trees import Tree, TreeFile, digest_of
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.storage.packs import archive, unpack
 from isthmus.storage.trees import TreeSink, TreeSource

@@ -11,7 +11,7 @@ import pytest
 from isthmus.engines.collecting import collect
 from isthmus.engines.local.staging import copy_content
 from isthmus.errors import TooLarge
-from isthmus.resources.trees import digest_of
+from isthmus.resources.work.trees import digest_of
 from isthmus.storage.directory import DirectoryBlobs
 from isthmus.storage.quotas import Allowance
 from isthmus.storage.trees import TreeSink

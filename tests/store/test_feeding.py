@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from isthmus.errors import StoreUnavailable
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB
-from isthmus.resources.validation import validate
 from isthmus.store.base import Change, EventType, Key, Page, Query
 from isthmus.store.feeding import Feed, FeedSettings
 from isthmus.store.settings import StoreSettings

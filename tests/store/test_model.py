@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import AlreadyExists, Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.frame.selectors import Selector, parse_labels
 from isthmus.resources.kinds import JOB
-from isthmus.resources.selectors import Selector, parse_labels
 from isthmus.store.base import EventType, Part, Query, Store
 from isthmus.store.opening import open_store
 from isthmus.store.settings import StoreSettings

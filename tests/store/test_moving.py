@@ -12,6 +12,7 @@ import pytest
 
 from isthmus.errors import Invalid, Misconfigured
 from isthmus.lab.kubernetes.control_plane import LabControlPlane
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import (
     DEVICE_CLASS,
@@ -30,9 +31,8 @@ from isthmus.resources.kinds import (
     TOKEN,
     USAGE_RECORD,
 )
-from isthmus.resources.paths import replaced_at
 from isthmus.resources.tokens import hash_secret
-from isthmus.resources.validation import validate
+from isthmus.resources.work.paths import replaced_at
 from isthmus.store.base import Key, Object, Part, Query, Store
 from isthmus.store.moving import CAME_AS, IMPORTING, Importer, check_complete, check_whole, export_objects, is_led
 from isthmus.store.opening import open_store

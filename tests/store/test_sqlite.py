@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import Expired, Misconfigured, StoreUnavailable
+from isthmus.resources.frame.selectors import parse_labels
 from isthmus.resources.kinds import JOB
-from isthmus.resources.selectors import parse_labels
 from isthmus.store.base import Query, Record
 from isthmus.store.changes import Operation, Transaction
 from isthmus.store.opening import store_at

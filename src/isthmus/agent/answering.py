@@ -36,8 +36,8 @@ from isthmus.engines.agent.messages import (
 )
 from isthmus.engines.base import Engine, FolderReader, Observation, ReadingEngine, Run, Stream
 from isthmus.errors import EngineRefused, IsthmusError, NotFound
-from isthmus.resources.fields import check_path
-from isthmus.resources.trees import Tree, TreeFile
+from isthmus.resources.frame.fields import check_path
+from isthmus.resources.work.trees import Tree, TreeFile
 
 from .board_finding import find_boards
 from .contents import ContentStore, KeptSource

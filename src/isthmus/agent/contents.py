@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from isthmus.errors import EngineRefused, SiteUnavailable
-from isthmus.resources.trees import TreeFile
+from isthmus.resources.work.trees import TreeFile
 
 
 class Pieces(Protocol):

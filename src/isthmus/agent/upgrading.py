@@ -18,7 +18,7 @@ from typing import Any
 from isthmus.engines.agent.linking import AgentCall
 from isthmus.engines.agent.messages import BODY_LIMIT, text, whole
 from isthmus.errors import EngineRefused
-from isthmus.resources.trees import TreeFile
+from isthmus.resources.work.trees import TreeFile
 
 from . import installer
 from .contents import ContentStore

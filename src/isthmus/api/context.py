@@ -22,7 +22,7 @@ from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.authenticating import Authenticator
 from isthmus.identity.slowing import Slowing
 from isthmus.resources.jobs import Job
-from isthmus.resources.plans import PlanStatus
+from isthmus.resources.work.plans import PlanStatus
 from isthmus.storage.base import Blobs
 from isthmus.store.base import Store
 from isthmus.telemetry.updating import Telemetry

@@ -21,11 +21,11 @@ from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus.engines.agent.linking import LinkLost
 from isthmus.engines.agent.proving import INVITATION, Proof, is_key, verify
 from isthmus.errors import Conflict, Forbidden, NotFound, Unavailable
+from isthmus.resources.frame.meta import Model
+from isthmus.resources.frame.validation import parse
 from isthmus.resources.kinds import SITE
-from isthmus.resources.meta import Model
 from isthmus.resources.sites import Site
 from isthmus.resources.tokens import hash_secret
-from isthmus.resources.validation import parse
 from isthmus.store.base import Key, Query, Record
 
 from .documents import read_document

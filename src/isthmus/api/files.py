@@ -21,10 +21,10 @@ from starlette.routing import Route
 
 from isthmus._kit.numbers import whole
 from isthmus.errors import Forbidden, Invalid, NotFound, TooLarge
+from isthmus.resources.frame.meta import Model
+from isthmus.resources.frame.validation import parse
 from isthmus.resources.jobs import Digest
-from isthmus.resources.meta import Model
-from isthmus.resources.trees import MAX_FILES, Tree
-from isthmus.resources.validation import parse
+from isthmus.resources.work.trees import MAX_FILES, Tree
 from isthmus.storage.base import Blobs
 from isthmus.storage.packs import unpack
 

@@ -18,12 +18,12 @@ from starlette.routing import Route
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus.errors import Invalid, NotFound
 from isthmus.identity.callers import Caller, at_least
+from isthmus.resources.frame.roles import Role
+from isthmus.resources.frame.selectors import parse_labels
 from isthmus.resources.kinds import JOB, TENANT, USAGE_RECORD
-from isthmus.resources.roles import Role
-from isthmus.resources.run_accounts import Amounts, UsageAccount, accounts_of, key_by
-from isthmus.resources.selectors import parse_labels
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.usage_records import TENANT_LABEL, accounts_in
+from isthmus.resources.work.run_accounts import Amounts, UsageAccount, accounts_of, key_by
 from isthmus.store.base import Key, Query, Store
 
 from .requests import caller_of, require

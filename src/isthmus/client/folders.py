@@ -2,7 +2,7 @@
 
 First the folder is walked, honouring ignore files, and everything that cannot be sent is refused by name. Then
 the files are hashed: small ones here, large ones in threads. `Folder.document` is the tree as the server keeps it
-(`resources/trees.py`; a test holds the two together), `Folder.contents` says where each content is found.
+(`resources/work/trees.py`; a test holds the two together), `Folder.contents` says where each content is found.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from isthmus._kit.reasons import read_reasons
 from isthmus.resources.experiments import EXPERIMENT_LABEL
+from isthmus.resources.frame.selectors import EVERYTHING, Selector
+from isthmus.resources.frame.states import ExperimentPhase, JobPhase
 from isthmus.resources.jobs import ARRAY_LABEL
-from isthmus.resources.selectors import EVERYTHING, Selector
-from isthmus.resources.states import ExperimentPhase, JobPhase
 from isthmus.store.base import Change, EventType, Key, Record
 
 SLICE = 5000

@@ -17,9 +17,9 @@ import yaml
 
 from isthmus._kit.clock import timestamp
 from isthmus.errors import Cause, Invalid
+from isthmus.resources.frame.meta import API_VERSION
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB
-from isthmus.resources.meta import API_VERSION
-from isthmus.resources.validation import validate
 
 _INDEX = re.compile(r"\[\d+\]")
 FIELDS = (

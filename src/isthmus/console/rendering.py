@@ -21,8 +21,8 @@ from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.durations import format_duration
 from isthmus._kit.quantities import parse_cpus, scaled_bytes
 from isthmus._kit.reasons import read_reasons
+from isthmus.resources.frame.states import JOB_PHASES, SITE_PHASES, JobPhase, SitePhase
 from isthmus.resources.kinds import JOB, KINDS, derived
-from isthmus.resources.states import JOB_PHASES, SITE_PHASES, JobPhase, SitePhase
 
 from .visits import BASE
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus._kit.clock import parse_timestamp
-from isthmus.resources.states import ExperimentPhase, JobPhase
+from isthmus.resources.frame.states import ExperimentPhase, JobPhase
 
 from .index import ExperimentRow, JobRow, Place, RowQuery
 from .live import Live

@@ -28,10 +28,10 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from isthmus._kit.tasks import SupervisedTasks
 from isthmus.images.logins import RegistryLogin
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.engine_options import EngineOptions
 from isthmus.resources.jobs import DependencyCondition
 from isthmus.resources.sites import AgentContact, Capacity, SiteNode, SiteQueue
-from isthmus.resources.trees import TreeFile
+from isthmus.resources.work.engine_options import EngineOptions
+from isthmus.resources.work.trees import TreeFile
 
 from .environment_words import PythonSetup
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from isthmus.errors import EngineRefused, NotFound
-from isthmus.resources.trees import check_path
+from isthmus.resources.work.trees import check_path
 
 from .base import FileKind, FilePart, FolderListing, WorkFile
 from .collecting import MAX_DEPTH, open_plain

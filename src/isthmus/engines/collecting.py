@@ -19,7 +19,7 @@ from pathlib import Path
 from isthmus._kit.crashpoints import step
 from isthmus._kit.quantities import format_bytes
 from isthmus.errors import TooLarge
-from isthmus.resources.trees import check_link
+from isthmus.resources.work.trees import check_link
 
 from .base import FileSink
 from .patterns import OutputPattern

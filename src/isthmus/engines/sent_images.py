@@ -8,7 +8,7 @@ from pathlib import Path
 
 from isthmus.errors import EngineRefused, Invalid
 from isthmus.images.references import FileReference, Reference, parse_reference
-from isthmus.resources.trees import TreeFile
+from isthmus.resources.work.trees import TreeFile
 
 from .base import FileSource
 

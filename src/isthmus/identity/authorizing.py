@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from isthmus.resources.frame.roles import EVERY_VERB, READ, WRITE, Role
 from isthmus.resources.kinds import KINDS, TENANT, Kind, derived
-from isthmus.resources.roles import EVERY_VERB, READ, WRITE, Role
 
 from .callers import RANKS, Caller, at_least
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from isthmus.errors import Cause, Invalid
-from isthmus.resources.trees import check_path
+from isthmus.resources.work.trees import check_path
 
 LONGEST = 512
 DOCKER_HUB = "docker.io"

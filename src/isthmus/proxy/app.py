@@ -22,10 +22,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus.errors import Conflict, IsthmusError, NotFound, Unauthenticated
 from isthmus.identity.callers import Caller
+from isthmus.resources.frame.states import InstancePhase
 from isthmus.resources.instances import Instance, host_label
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import INSTANCE, JOB
-from isthmus.resources.states import InstancePhase
 from isthmus.store.base import Key, Part
 
 from .entering_rules import may_enter

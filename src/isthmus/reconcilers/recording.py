@@ -18,8 +18,8 @@ from isthmus._kit.clock import parse_timestamp, timestamp, utcnow
 from isthmus._kit.ids import suffix
 from isthmus.errors import IsthmusError, NotFound
 from isthmus.metrics import EVENTS_DROPPED
+from isthmus.resources.frame.meta import Resource
 from isthmus.resources.kinds import EVENT, TENANT
-from isthmus.resources.meta import Resource
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.runtime.declaring import Background
 from isthmus.runtime.informers import Informer

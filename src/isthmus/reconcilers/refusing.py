@@ -17,11 +17,11 @@ import orjson
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import Conflict, Invalid, IsthmusError, NotFound
-from isthmus.resources.changing import check_change
+from isthmus.resources.frame.changing import check_change
+from isthmus.resources.frame.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.frame.states import JobPhase
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB, KINDS, Kind
-from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.states import JobPhase
-from isthmus.resources.validation import validate
 from isthmus.runtime.declaring import Background
 from isthmus.runtime.leading import Leadership
 from isthmus.store.base import Key, Part, Record, Store

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from isthmus.errors import IsthmusError, NotFound
 from isthmus.resources.kinds import KINDS, TENANT, Kind
-from isthmus.resources.paths import values_at
 from isthmus.resources.tenants import Tenant, full_storage
+from isthmus.resources.work.paths import values_at
 from isthmus.runtime.declaring import Background
 from isthmus.runtime.leading import Leadership
 from isthmus.storage.base import Blobs

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import AlreadyExists, Conflict, Invalid, NotFound
+from isthmus.resources.frame.meta import Condition, ConditionStatus, ObjectMeta, set_condition
+from isthmus.resources.frame.states import TENANT_TRANSITIONS, TenantPhase, check_transition
 from isthmus.resources.kinds import LEASE, TENANT, Kind, of_tenants
 from isthmus.resources.leases import Lease, LeaseSpec
-from isthmus.resources.meta import Condition, ConditionStatus, ObjectMeta, set_condition
-from isthmus.resources.states import TENANT_TRANSITIONS, TenantPhase, check_transition
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Tenant
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Reconciler, Watches, both, exists, spec_changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from isthmus.resources.meta import Resource
+from isthmus.resources.frame.meta import Resource
 from isthmus.store.base import Key, Record
 
 R = TypeVar("R", bound=Resource)

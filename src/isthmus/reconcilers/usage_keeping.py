@@ -17,10 +17,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from isthmus.errors import AlreadyExists, Conflict, IsthmusError, NotFound
+from isthmus.resources.frame.meta import ObjectMeta
 from isthmus.resources.jobs import uid_of_run
 from isthmus.resources.kinds import JOB, TENANT, USAGE_RECORD
-from isthmus.resources.meta import ObjectMeta
-from isthmus.resources.run_accounts import RunAccount, UsageAccount, accounts_of
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.resources.usage_records import (
     MOST_BYTES,
@@ -30,6 +29,7 @@ from isthmus.resources.usage_records import (
     size_of,
     with_runs,
 )
+from isthmus.resources.work.run_accounts import RunAccount, UsageAccount, accounts_of
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from isthmus.resources.frame.meta import Model
 from isthmus.resources.kinds import Kind
-from isthmus.resources.meta import Model
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership
 from isthmus.store.base import Part, Record, Store

@@ -1,7 +1,7 @@
 """The kinds: models, defaults, validation, states and their transition tables. Pure: no I/O, no clock.
 
-`kinds` is the register that everything generic reads. One module per kind beside it; `meta` holds what they
-share, `states` the phases, `selectors` and `expressions` the two small languages, `validation` the border.
+`kinds` is the register that everything generic reads, with one module per kind beside it. `frame` holds what every
+kind is made of, `work` what those that run work share, `schemas` what is generated from the models.
 
 Everything here is imported when it is first used: whoever needs one kind does not load all.
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .deviceclasses import DeviceClass, DeviceClassSpec, PowerModel
+    from .frame.meta import API_VERSION, Condition, ConditionStatus, Model, ObjectMeta, OwnerReference, Resource
+    from .frame.states import JobPhase, SitePhase, TenantPhase
     from .jobs import (
         Array,
         Dependency,
@@ -31,9 +33,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from .kinds import KINDS, Column, Kind, kind_named
-    from .meta import API_VERSION, Condition, ConditionStatus, Model, ObjectMeta, OwnerReference, Resource
     from .sites import Capacity, Site, SiteSpec, SiteStatus
-    from .states import JobPhase, SitePhase, TenantPhase
     from .tenants import SYSTEM_NAMESPACE, Member, Role, Tenant
     from .tokens import Token
 
@@ -82,12 +82,12 @@ __all__ = [
 ]
 
 _PLACES = {
-    "API_VERSION": "meta",
+    "API_VERSION": "frame.meta",
     "Array": "jobs",
     "Capacity": "sites",
     "Column": "kinds",
-    "Condition": "meta",
-    "ConditionStatus": "meta",
+    "Condition": "frame.meta",
+    "ConditionStatus": "frame.meta",
     "Dependency": "jobs",
     "DependencyCondition": "jobs",
     "DeviceClass": "deviceclasses",
@@ -97,29 +97,29 @@ _PLACES = {
     "Files": "jobs",
     "Intent": "jobs",
     "Job": "jobs",
-    "JobPhase": "states",
+    "JobPhase": "frame.states",
     "JobSpec": "jobs",
     "JobStatus": "jobs",
     "KINDS": "kinds",
     "Kind": "kinds",
     "Member": "tenants",
-    "Model": "meta",
-    "ObjectMeta": "meta",
+    "Model": "frame.meta",
+    "ObjectMeta": "frame.meta",
     "Outputs": "jobs",
-    "OwnerReference": "meta",
+    "OwnerReference": "frame.meta",
     "Placement": "jobs",
     "PowerModel": "deviceclasses",
-    "Resource": "meta",
+    "Resource": "frame.meta",
     "Resources": "jobs",
     "Retries": "jobs",
     "Role": "tenants",
     "SYSTEM_NAMESPACE": "tenants",
     "Site": "sites",
-    "SitePhase": "states",
+    "SitePhase": "frame.states",
     "SiteSpec": "sites",
     "SiteStatus": "sites",
     "Tenant": "tenants",
-    "TenantPhase": "states",
+    "TenantPhase": "frame.states",
     "Token": "tokens",
     "Usage": "jobs",
     "kind_named": "kinds",

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from .declarations import AGE, PUBLIC, Column, Kind
-from .meta import Condition, Model, Resource
+from .frame.declarations import AGE, PUBLIC, Column, Kind
+from .frame.meta import Condition, Model, Resource
 from .schemas.crd_rules import DEVICE_CLASS_RULES
 
 LibraryPath = Annotated[str, StringConstraints(max_length=256, pattern=r"^/[-A-Za-z0-9/_.:,@+*?]+$")]

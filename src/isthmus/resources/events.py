@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from .declarations import Column, Kind, Rights
-from .meta import Model, ObjectMeta, Time
-from .roles import READ
+from .frame.declarations import Column, Kind, Rights
+from .frame.meta import Model, ObjectMeta, Time
+from .frame.roles import READ
 
 
 class ObjectReference(Model):

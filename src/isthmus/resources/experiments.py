@@ -17,13 +17,13 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 
 from isthmus.errors import invalid_field
 
-from .comparisons import CellResult, RunCounts
-from .declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference, at_any_time, while_in
-from .fields import Duration
+from .frame.declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference, at_any_time, while_in
+from .frame.fields import Duration
+from .frame.meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
+from .frame.states import EXPERIMENT_PHASES, EXPERIMENT_TRANSITIONS, ExperimentPhase
 from .jobs import Intent, JobSpec
-from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
 from .schemas.crd_rules import EXPERIMENT_RULES
-from .states import EXPERIMENT_PHASES, EXPERIMENT_TRANSITIONS, ExperimentPhase
+from .work.comparisons import CellResult, RunCounts
 
 MAX_CELLS = 1000
 MAX_RUNS = 10_000

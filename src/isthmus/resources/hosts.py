@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from .declarations import AGE, Column, Kind, Navigation, Rights, at_any_time
-from .fields import ADMIN_ONLY, Duration
-from .meta import Condition, Model, Resource, Time
+from .frame.declarations import AGE, Column, Kind, Navigation, Rights, at_any_time
+from .frame.fields import ADMIN_ONLY, Duration
+from .frame.meta import Condition, Model, Resource, Time
+from .frame.states import HOST_PHASES, HOST_TRANSITIONS, HostPhase
 from .sites import AbsolutePath
-from .states import HOST_PHASES, HOST_TRANSITIONS, HostPhase
 
 RedfishUrl = Annotated[
     str, StringConstraints(pattern=r"^https://[A-Za-z0-9.\[\]:-]{1,253}(:[0-9]{1,5})?/?$", max_length=300)

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from .declarations import AGE, Column, Kind, Rights
-from .meta import Model, Name, Resource
-from .roles import Role
+from .frame.declarations import AGE, Column, Kind, Rights
+from .frame.meta import Model, Name, Resource
+from .frame.roles import Role
 
 ClaimName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_:./-]{0,252}$")]
 ScopeName = Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,256}$")]

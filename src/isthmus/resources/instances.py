@@ -15,11 +15,11 @@ from pydantic import Field, StringConstraints, field_validator
 from isthmus._kit.durations import parse_duration
 from isthmus.errors import invalid_field
 
-from .declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference, at_any_time
-from .fields import Duration
+from .frame.declarations import AGE, OF_MEMBERS, Column, Kind, Navigation, Reference, at_any_time
+from .frame.fields import Duration
+from .frame.meta import Model, Name, Resource, Time
+from .frame.states import INSTANCE_PHASES, INSTANCE_TRANSITIONS, InstancePhase
 from .jobs import EnvVar, Files, Placement, Resources
-from .meta import Model, Name, Resource, Time
-from .states import INSTANCE_PHASES, INSTANCE_TRANSITIONS, InstancePhase
 
 SEPARATOR = "--"
 """Between an instance's name and its tenant's in a host name. No instance's name has it: there is one reading."""

@@ -17,20 +17,20 @@ from isthmus._kit.durations import parse_duration
 from isthmus._kit.quantities import parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
-from .arrays import expand_indices
-from .declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_any_time, while_in
-from .engine_options import EngineOptions
-from .engine_options import SlurmOptions as SlurmOptions
-from .expressions import parse_expression
-from .fields import Below, Cpus, Duration, LogPattern, Memory, check_path, check_pattern
-from .meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
-from .plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
-from .python_environments import PythonEnvironment
-from .roles import READ, WRITE
+from .frame.declarations import AGE, Column, Kind, Navigation, Reference, Rights, at_any_time, while_in
+from .frame.fields import Below, Cpus, Duration, LogPattern, Memory, check_path, check_pattern
+from .frame.meta import MAX_NAME, Condition, LabelKey, LabelValue, Model, Name, Resource, ShortName, Time
+from .frame.roles import READ, WRITE
+from .frame.states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
 from .schemas.crd_rules import job_rules
-from .states import JOB_PHASES, JOB_TRANSITIONS, TERMINAL, JobPhase
-from .tries import Try as Try
-from .tries import Usage as Usage
+from .work.arrays import expand_indices
+from .work.engine_options import EngineOptions
+from .work.engine_options import SlurmOptions as SlurmOptions
+from .work.expressions import parse_expression
+from .work.plans import DeviceChoice, DeviceChosen, PlanStatus, Preemption, ProfileEntry, Restartable, Saving
+from .work.python_environments import PythonEnvironment
+from .work.tries import Try as Try
+from .work.tries import Usage as Usage
 
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]

@@ -14,10 +14,10 @@ from typing import ParamSpec, TypeVar
 
 from isthmus.errors import NotFound
 
-from .declarations import Column, Kind, Navigation, Reference, Rights
 from .deviceclasses import DEVICE_CLASS
 from .events import EVENT
 from .experiments import EXPERIMENT
+from .frame.declarations import Column, Kind, Navigation, Reference, Rights
 from .hosts import HOST
 from .identityproviders import IDENTITY_PROVIDER
 from .instances import INSTANCE

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .declarations import Kind
-from .meta import Model, ObjectMeta, Time
+from .frame.declarations import Kind
+from .frame.meta import Model, ObjectMeta, Time
 from .tenants import SYSTEM_NAMESPACE
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .declarations import Kind
-from .meta import Model, Resource, Time
+from .frame.declarations import Kind
+from .frame.meta import Model, Resource, Time
 
 RUNS_KEPT = 16
 POINTS_KEPT = 32

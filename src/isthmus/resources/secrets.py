@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from .declarations import AGE, Column, Kind, Rights, at_any_time
-from .fields import ADMIN_ONLY
-from .meta import Model, Resource
-from .roles import EVERY_VERB
+from .frame.declarations import AGE, Column, Kind, Rights, at_any_time
+from .frame.fields import ADMIN_ONLY
+from .frame.meta import Model, Resource
+from .frame.roles import EVERY_VERB
 
 MAX_SEALED = 16_384
 RegistryHost = Annotated[

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from .declarations import AGE, PUBLIC, Column, Kind, Navigation, Reference
-from .fields import ADMIN_ONLY, Duration, Memory
-from .meta import Condition, Model, Resource, ShortName, Time
-from .python_environments import SitePackages
+from .frame.declarations import AGE, PUBLIC, Column, Kind, Navigation, Reference
+from .frame.fields import ADMIN_ONLY, Duration, Memory
+from .frame.meta import Condition, Model, Resource, ShortName, Time
+from .frame.states import SITE_PHASES, SITE_TRANSITIONS, SitePhase
 from .schemas.crd_rules import SITE_RULES
-from .states import SITE_PHASES, SITE_TRANSITIONS, SitePhase
+from .work.python_environments import SitePackages
 
 
 class SiteDevice(Model):

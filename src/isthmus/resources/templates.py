@@ -12,10 +12,10 @@ from pydantic import Field, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
 
-from .declarations import AGE, PUBLIC, Column, Kind, Navigation
-from .fields import Duration
+from .frame.declarations import AGE, PUBLIC, Column, Kind, Navigation
+from .frame.fields import Duration
+from .frame.meta import Condition, Model, Resource
 from .jobs import EnvVar, JobSpec, Placement, Resources
-from .meta import Condition, Model, Resource
 
 
 class TemplateSpec(Model):

@@ -11,12 +11,12 @@ from pydantic import Field, field_validator
 from isthmus._kit.quantities import format_bytes, parse_bytes, parse_cpus
 from isthmus.errors import invalid_field
 
-from .declarations import AGE, Column, Kind, Navigation, Reference, Rights
-from .fields import Cpus, Memory
-from .meta import Condition, Model, Name, Resource, ShortName
-from .roles import READ, Role
+from .frame.declarations import AGE, Column, Kind, Navigation, Reference, Rights
+from .frame.fields import Cpus, Memory
+from .frame.meta import Condition, Model, Name, Resource, ShortName
+from .frame.roles import READ, Role
+from .frame.states import TENANT_PHASES, TENANT_TRANSITIONS, TenantPhase
 from .schemas.crd_rules import TENANT_RULES
-from .states import TENANT_PHASES, TENANT_TRANSITIONS, TenantPhase
 
 __all__ = ["SYSTEM_NAMESPACE", "TENANT", "Member", "Role", "Tenant"]
 

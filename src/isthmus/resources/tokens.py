@@ -18,9 +18,9 @@ from pydantic import Field, StringConstraints
 
 from isthmus._kit.ids import suffix
 
-from .declarations import AGE, Column, Kind, Rights
-from .meta import Model, Resource, Time
-from .roles import EVERY_VERB, Role
+from .frame.declarations import AGE, Column, Kind, Rights
+from .frame.meta import Model, Resource, Time
+from .frame.roles import EVERY_VERB, Role
 
 PREFIX = "ist_"
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from .declarations import Kind, Reference
-from .meta import Model, Resource
-from .run_accounts import Amounts, RunAccount, UsageAccount, summed
+from .frame.declarations import Kind, Reference
+from .frame.meta import Model, Resource
 from .tenants import SYSTEM_NAMESPACE
+from .work.run_accounts import Amounts, RunAccount, UsageAccount, summed
 
 TENANT_LABEL = "isthmus.dev/tenant"
 MOST_BYTES = 240_000

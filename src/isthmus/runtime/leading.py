@@ -27,9 +27,9 @@ from enum import Enum, auto
 from isthmus._kit.clock import timestamp, utcnow
 from isthmus.errors import AlreadyExists, Conflict, IsthmusError, NotFound, Unavailable
 from isthmus.metrics import count_task_failure
+from isthmus.resources.frame.meta import ObjectMeta
 from isthmus.resources.kinds import LEASE
 from isthmus.resources.leases import Lease, LeaseSpec
-from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.store.base import Key, Record, Store
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from isthmus.images.references import is_file, repository_of
-from isthmus.resources.expressions import Expression, parse_expression
 from isthmus.resources.jobs import JobSpec
-from isthmus.resources.plans import DeviceChosen
+from isthmus.resources.work.expressions import Expression, parse_expression
+from isthmus.resources.work.plans import DeviceChosen
 
 
 @dataclass(frozen=True, slots=True)

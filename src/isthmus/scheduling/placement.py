@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from isthmus._kit.quantities import format_bytes, format_cpus, format_unequal_bytes
 from isthmus._kit.reasons import NO_SITE, Closeness, Hindrance, no_site
 from isthmus.images.references import is_allowed
-from isthmus.resources.expressions import explain, matches
 from isthmus.resources.tenants import STORAGE_USED, Quota, TenantSpec
+from isthmus.resources.work.expressions import explain, matches
 
 from .demands import Demand, Room, Tariff, parsed
 from .ledger import Ledger

@@ -16,12 +16,12 @@ from isthmus._kit.private_files import write_private
 from isthmus.config import ServerSettings
 from isthmus.console.sessions import new_key
 from isthmus.errors import AlreadyExists, Invalid, Misconfigured, NotFound
+from isthmus.resources.frame.meta import ObjectMeta
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import DEVICE_CLASS, LEASE, SITE, TEMPLATE, TENANT, TOKEN, Kind
 from isthmus.resources.leases import Lease
-from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Quota, StorageUse
 from isthmus.resources.tokens import hash_secret, new_secret, split_secret
-from isthmus.resources.validation import validate
 from isthmus.storage.quotas import Allowance
 from isthmus.store.base import Key, Store
 

@@ -24,8 +24,8 @@ from isthmus.engines.local.settings import DeclaredDevices, LocalSettings
 from isthmus.engines.slurm.settings import Mapped, RestSettings, SlurmSettings, SshSettings
 from isthmus.errors import Misconfigured, SiteUnavailable
 from isthmus.resources.hosts import Host
-from isthmus.resources.python_environments import SitePackages
 from isthmus.resources.sites import AgentSite, ExposedIn, KubernetesSite, LocalSite, Site, SlurmRest, SlurmSsh
+from isthmus.resources.work.python_environments import SitePackages
 
 if TYPE_CHECKING:
     from isthmus.hosts.base import HostDriver

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from isthmus.engines.base import ExecEngine, Execution, PortEngine, PortStream, TerminalSize
 from isthmus.errors import EngineRefused, NotFound
 from isthmus.reconcilers.sites.registry import EngineRegistry
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job
-from isthmus.resources.states import JobPhase
 
 
 class EngineVisits:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.resources.meta import GROUP
+from isthmus.resources.frame.meta import GROUP
 from isthmus.resources.schemas.crds import MANAGED_BY, OLDEST, custom_kinds, custom_resources
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 

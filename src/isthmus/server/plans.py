@@ -19,13 +19,13 @@ from isthmus.reconcilers.placement.profiling import points_of
 from isthmus.reconcilers.placement.surveying import Ground, Surveyor, site_view
 from isthmus.reconcilers.sites.reconciler import capabilities
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.frame.selectors import Requirement, Selector
+from isthmus.resources.frame.states import TERMINAL
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, PROFILE, SITE, TENANT, Kind
-from isthmus.resources.plans import PlanOption, PlanStatus
-from isthmus.resources.selectors import Requirement, Selector
 from isthmus.resources.sites import Site
-from isthmus.resources.states import TERMINAL
 from isthmus.resources.tenants import Tenant, full_storage
+from isthmus.resources.work.plans import PlanOption, PlanStatus
 from isthmus.scheduling.demands import demand_of
 from isthmus.scheduling.ledger import Waiting
 from isthmus.scheduling.planning.workloads import Key as Devices

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Protocol
 
-from isthmus.resources.trees import Tree
+from isthmus.resources.work.trees import Tree
 
 
 class Blobs(Protocol):

@@ -28,7 +28,7 @@ from typing import ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from isthmus.errors import Invalid, NotFound, StoreUnavailable, TooLarge
-from isthmus.resources.trees import Tree, digest_of
+from isthmus.resources.work.trees import Tree, digest_of
 
 from .quotas import AllowanceOf, StorageQuotas, disk_bytes, unlimited
 

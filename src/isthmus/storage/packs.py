@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.errors import Invalid, TooLarge
-from isthmus.resources.trees import Tree
+from isthmus.resources.work.trees import Tree
 
 from .base import Blobs
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from isthmus._kit.links import escaping
 from isthmus.errors import Invalid
-from isthmus.resources.trees import Tree, TreeFile, check_link, check_path
-from isthmus.resources.validation import parse
+from isthmus.resources.frame.validation import parse
+from isthmus.resources.work.trees import Tree, TreeFile, check_link, check_path
 
 from .base import Blobs
 from .quotas import disk_bytes

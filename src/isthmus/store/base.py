@@ -30,8 +30,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import orjson
 
 from isthmus.errors import NotFound
+from isthmus.resources.frame.selectors import EVERYTHING, Selector
 from isthmus.resources.kinds import Kind
-from isthmus.resources.selectors import EVERYTHING, Selector
 from isthmus.resources.tenants import Tenant
 
 Object = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from isthmus.resources.frame.selectors import Selector
 from isthmus.resources.kinds import Kind
-from isthmus.resources.selectors import Selector
 
 from .base import Change, EventType, Key, Object, Record
 

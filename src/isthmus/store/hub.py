@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Protocol
 
 from isthmus.errors import Expired
+from isthmus.resources.frame.selectors import Selector
 from isthmus.resources.kinds import Kind
-from isthmus.resources.selectors import Selector
 
 from .base import Change, EventType, Page, Query, Record
 from .entries import Entry

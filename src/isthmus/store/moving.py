@@ -22,10 +22,10 @@ from typing import Any
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus.errors import AlreadyExists, Invalid, IsthmusError, Misconfigured, NotFound
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import KINDS, LEASE, Kind, owners_first
-from isthmus.resources.paths import replaced_at, values_at
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
-from isthmus.resources.validation import validate
+from isthmus.resources.work.paths import replaced_at, values_at
 
 from .base import Key, Object, Part, Query, Record, Store
 from .changes import key_of

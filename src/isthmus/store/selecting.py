@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from isthmus.resources.selectors import Requirement
+from isthmus.resources.frame.selectors import Requirement
 
 from .base import Query
 from .paging import Position

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from isthmus.resources.comparisons import LARGEST
+from isthmus.resources.work.comparisons import LARGEST
 
 STEP = "step"
 MAX_LINE = 16_384

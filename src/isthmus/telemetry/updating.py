@@ -22,8 +22,8 @@ from typing import Protocol
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.locks import KeyedLocks
 from isthmus.errors import NotFound
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job
-from isthmus.resources.states import JobPhase
 
 from .journals import REPORTED, Point, first_of, parse, points
 from .reports import MAX_NAMES, STEP, Report, parse_line

@@ -29,11 +29,11 @@ from isthmus.identity.audit import noting
 from isthmus.identity.audit.audit_log import AuditLog
 from isthmus.identity.authenticating import Authenticator
 from isthmus.reconcilers.sites.registry import EngineRegistry
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB, TENANT, TOKEN
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
 from isthmus.resources.tokens import new_secret
-from isthmus.resources.validation import validate
 from isthmus.server.engine_images import EngineImages
 from isthmus.server.plans import StorePlans
 from isthmus.storage.directory import DirectoryBlobs

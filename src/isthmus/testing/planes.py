@@ -18,10 +18,10 @@ from isthmus.errors import Conflict, NotFound
 from isthmus.reconcilers.hosts.reconciler import MakeHostDriver, no_hosts
 from isthmus.reconcilers.jobs.image_resolving import MakeClient
 from isthmus.reconcilers.sites.registry import EngineRegistry
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB, SITE, TENANT, Kind
 from isthmus.resources.sites import Site
-from isthmus.resources.validation import validate
 from isthmus.runtime.leading import Leadership
 from isthmus.server.control_plane import ControlPlane
 from isthmus.storage.directory import DirectoryBlobs

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from isthmus.errors import Conflict, Expired, NotFound
+from isthmus.resources.frame.selectors import parse_fields, parse_labels
 from isthmus.resources.kinds import JOB, SITE
-from isthmus.resources.selectors import parse_fields, parse_labels
 from isthmus.store.base import Change, Changes, EventType, Object, Part, Query, Record, Store
 from isthmus.store.settings import StoreSettings
 

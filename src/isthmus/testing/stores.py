@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Protocol
 import pytest
 
 from isthmus.errors import AlreadyExists, Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.frame.selectors import parse_fields, parse_labels
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EVENT, JOB, LEASE, SITE
-from isthmus.resources.selectors import parse_fields, parse_labels
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key, Object, Part, Query, Record, Store
 from isthmus.store.settings import StoreSettings
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from schemathesis import GenerationMode
 
-from isthmus.resources.trees import Tree, TreeFile, digest_of
+from isthmus.resources.work.trees import Tree, TreeFile, digest_of
 from isthmus.testing.apis import RunningApi
 
 from .conforming import conforms, operations

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.api.context import RequestLimits
-from isthmus.resources.trees import Tree, TreeFile, digest_of
+from isthmus.resources.work.trees import Tree, TreeFile, digest_of
 from isthmus.testing.apis import RunningApi, running_api
 
 pytestmark = pytest.mark.anyio

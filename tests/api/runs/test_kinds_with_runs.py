@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from isthmus.api.runs.finding import kinds_with_runs
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT, JOB
-from isthmus.resources.validation import validate
 from isthmus.store.base import Record
 from isthmus.testing.apis import RunningApi
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from isthmus._kit.clock import timestamp, utcnow
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import JobSpec
 from isthmus.resources.kinds import DEVICE_CLASS, PROFILE, SITE
-from isthmus.resources.validation import validate
 from isthmus.scheduling.planning.workloads import workload_of
 from isthmus.store.base import Part
 from isthmus.testing.apis import TENANT_NAME, RunningApi

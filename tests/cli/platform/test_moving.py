@@ -12,9 +12,9 @@ import pytest
 from isthmus.cli.platform.installing import install
 from isthmus.cli.platform.moving import export, import_
 from isthmus.errors import Invalid, Misconfigured
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import JOB, SITE, TOKEN
 from isthmus.resources.tokens import hash_secret
-from isthmus.resources.validation import validate
 from isthmus.store.base import Key
 from isthmus.store.opening import open_store
 from isthmus.testing.stores import job, job_key, site

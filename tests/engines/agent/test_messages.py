@@ -24,7 +24,7 @@ from isthmus.engines.agent.messages import (
 from isthmus.engines.base import Account, EndReason, Observation, Run, RunState, RunUsage, Stream
 from isthmus.engines.environment_words import PythonSetup
 from isthmus.errors import EngineRefused, NotFound, SiteUnavailable
-from isthmus.resources.trees import TreeFile, digest_of
+from isthmus.resources.work.trees import TreeFile, digest_of
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 ID = "6f1d4b2e-0000-4000-8000-0123456789ab.0"

@@ -20,10 +20,10 @@ from isthmus.formats.sbatch import merged, read_batch
 from isthmus.lab.slurm.cluster import SlurmLab
 from isthmus.lab.slurm.layout import LabSettings, NodeSpec
 from isthmus.reconcilers.jobs.runs import run_of
-from isthmus.resources.engine_options import SlurmOptions
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB
-from isthmus.resources.validation import validate
+from isthmus.resources.work.engine_options import SlurmOptions
 from isthmus.testing.engines import new_run_id, wait_ended, whole_log
 from isthmus.testing.slurm import running_slurm
 

@@ -8,9 +8,9 @@ import pytest
 
 from isthmus.errors import Invalid, Unauthenticated
 from isthmus.identity.oidc.claims import person_of
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.identityproviders import IdentityProvider
 from isthmus.resources.kinds import IDENTITY_PROVIDER
-from isthmus.resources.validation import validate
 
 ENTITLEMENT = "urn:mace:example.org:group:vo.lab:role=member#x"
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from isthmus.reconcilers.experiments import comparing
 from isthmus.reconcilers.experiments.comparing import RunResult, compare, front_of, spread
 from isthmus.reconcilers.experiments.plans import cells_of, job_of, order_of
-from isthmus.resources.comparisons import CellResult, CellState, Spread
 from isthmus.resources.experiments import Experiment, ExperimentSpec
-from isthmus.resources.states import JobPhase
+from isthmus.resources.frame.states import JobPhase
+from isthmus.resources.work.comparisons import CellResult, CellState, Spread
 
 TEMPLATE = {"command": ["run", "--lr", "{lr}", "{unknown}", "{device}"]}
 

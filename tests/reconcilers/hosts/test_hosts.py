@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from isthmus.errors import HostUnavailable
 from isthmus.hosts.base import HostSeen
+from isthmus.resources.frame.states import HostPhase
 from isthmus.resources.hosts import Host, HostInventory, HostPower, Reset
 from isthmus.resources.kinds import HOST
-from isthmus.resources.states import HostPhase
 from isthmus.store.base import Key
 from isthmus.testing.planes import Plane, with_plane
 

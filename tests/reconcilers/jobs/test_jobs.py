@@ -12,8 +12,8 @@ import pytest
 
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus.engines.base import EndReason, RunState
+from isthmus.resources.frame.states import JOB_TRANSITIONS, JobPhase
 from isthmus.resources.jobs import RUN_FINALIZER
-from isthmus.resources.states import JOB_TRANSITIONS, JobPhase
 from isthmus.testing.fake_engine import Outcome
 from isthmus.testing.planes import Plane, running_plane, with_plane
 from isthmus.testing.virtual_time import on_virtual_time

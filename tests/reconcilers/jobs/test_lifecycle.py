@@ -11,9 +11,9 @@ from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.reconcilers.jobs import lifecycle
 from isthmus.reconcilers.jobs.dependencies import Other, outlook
 from isthmus.reconcilers.jobs.runs import run_of
+from isthmus.resources.frame.meta import Condition, ConditionStatus
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job, JobStatus
-from isthmus.resources.meta import Condition, ConditionStatus
-from isthmus.resources.states import JobPhase
 
 NOW = datetime(2026, 1, 31, 18, tzinfo=UTC)
 

@@ -16,10 +16,10 @@ from isthmus.reconcilers.experiments.comparing import run_of_job
 from isthmus.reconcilers.jobs.engine_queues import EngineQueues
 from isthmus.reconcilers.jobs.runs import run_of
 from isthmus.reconcilers.sites.registry import EngineRegistry
-from isthmus.resources.engine_options import SlurmOptions
 from isthmus.resources.experiments import CELL_LABEL, POINT_ANNOTATION, REPETITION_LABEL
 from isthmus.resources.jobs import Job, run_id_of
 from isthmus.resources.kinds import JOB
+from isthmus.resources.work.engine_options import SlurmOptions
 from isthmus.runtime.informers import Informer
 from isthmus.server.drivers import Drivers
 from isthmus.server.logs import EngineLogs

@@ -11,10 +11,10 @@ from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
 from isthmus.reconcilers.jobs import lifecycle
 from isthmus.reconcilers.placement.planning import is_news
 from isthmus.reconcilers.placement.profiling import merged
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job, Outputs, Try
-from isthmus.resources.plans import PlanStatus
 from isthmus.resources.profiles import POINTS_KEPT, RUNS_KEPT, ProfileSpec
-from isthmus.resources.states import JobPhase
+from isthmus.resources.work.plans import PlanStatus
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEPT = Outputs(tree="sha256:" + "0" * 64, bytes=3, count=1)

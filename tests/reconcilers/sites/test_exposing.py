@@ -12,9 +12,9 @@ from isthmus.engines.kubernetes.exposing import KubernetesExposure
 from isthmus.errors import Invalid, Misconfigured, Unavailable
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.sites.exposing import ABANDON, CONDITION, FINALIZER, ExposureReconciler, no_exposure
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import DEVICE_CLASS, SITE, TENANT
 from isthmus.resources.sites import ExposedIn, Site
-from isthmus.resources.validation import validate
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership, Sole
 from isthmus.store.base import Key, Part, Record, Store

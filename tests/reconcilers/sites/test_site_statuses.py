@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from isthmus.engines.base import Capabilities, Inventory
 from isthmus.reconcilers.sites.reconciler import abilities, capabilities, reachable, unreachable
-from isthmus.resources.meta import Condition, ConditionStatus
+from isthmus.resources.frame.meta import Condition, ConditionStatus
+from isthmus.resources.frame.states import SitePhase
 from isthmus.resources.sites import Capacity, ExposedIn, Site, SiteNode, SiteStatus
-from isthmus.resources.states import SitePhase
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

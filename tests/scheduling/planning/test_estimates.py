@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.resources.plans import ProfileSource
+from isthmus.resources.work.plans import ProfileSource
 from isthmus.scheduling.planning.estimates import ASSUMED_SECONDS, estimate
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.resources.plans import DeviceChosen, ProfileSource, Saving
+from isthmus.resources.work.plans import DeviceChosen, ProfileSource, Saving
 from isthmus.scheduling.demands import Demand, Room
 from isthmus.scheduling.planning.planning import (
     MOST_TASKS,

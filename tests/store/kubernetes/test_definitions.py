@@ -10,9 +10,9 @@ import yaml
 
 from isthmus._kit.plain_yaml import PlainLoader
 from isthmus.errors import Invalid
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, KINDS, SITE, TENANT, TOKEN, Kind
 from isthmus.resources.schemas.crds import OLDEST, VALIDATIONS, custom_kinds, custom_resource, custom_resources
-from isthmus.resources.validation import validate
 from isthmus.store.kubernetes.shaping import path_of
 from isthmus.testing.kubernetes_store import calling
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.api.resources.targets import KindView
+from isthmus.resources.frame.meta import ObjectMeta
 from isthmus.resources.kinds import Kind
-from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.schemas.documents import (
     API_VERSION_TEXT,
     GROUP_VERSION_KIND,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.api.resources.targets import all_views
+from isthmus.resources.frame.meta import NAME_PATTERN
 from isthmus.resources.kinds import Kind
-from isthmus.resources.meta import NAME_PATTERN
 from isthmus.resources.schemas.documents import Schema
 
 from .answers import READ_ERRORS, WRITE_ERRORS, content, errors, ok, ref

@@ -12,7 +12,7 @@ from isthmus import __version__
 from isthmus.api.files import DigestsAsked
 from isthmus.api.resources.targets import all_views
 from isthmus.resources.schemas.documents import Schema, component_schemas
-from isthmus.resources.trees import Tree
+from isthmus.resources.work.trees import Tree
 
 from . import resources, surface
 from .answers import ERRORS, REFERENCE, error_responses

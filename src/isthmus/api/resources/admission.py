@@ -12,10 +12,10 @@ from typing import Any
 
 from isthmus.errors import Conflict, Forbidden, invalid_field
 from isthmus.identity.callers import RANKS, Caller, at_least
-from isthmus.resources.changing import check_change, differences
+from isthmus.resources.frame.changing import check_change, differences
+from isthmus.resources.frame.validation import check_name, validate
 from isthmus.resources.kinds import SECRET, TOKEN, Kind
 from isthmus.resources.tenants import SYSTEM_NAMESPACE, Role
-from isthmus.resources.validation import check_name, validate
 
 from .job_texts import check_texts
 

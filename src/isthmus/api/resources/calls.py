@@ -13,9 +13,9 @@ from isthmus.api.context import Context
 from isthmus.api.requests import read_all
 from isthmus.identity.authorizing import visible_tenants
 from isthmus.identity.callers import Caller
+from isthmus.resources.frame.redacting import REDACTED, redacted
+from isthmus.resources.frame.selectors import Requirement, Selector
 from isthmus.resources.kinds import KINDS
-from isthmus.resources.redacting import REDACTED, redacted
-from isthmus.resources.selectors import Requirement, Selector
 from isthmus.store.base import Query, Record
 
 from .options import ListOptions

@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute, Route
 from isthmus.api.context import Context
 from isthmus.api.requests import caller_of
 from isthmus.api.responses import json_response
+from isthmus.resources.frame.meta import GROUP, VERSION
 from isthmus.resources.kinds import Kind
-from isthmus.resources.meta import GROUP, VERSION
 
 from .targets import all_views
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from isthmus.errors import Invalid, invalid_field
 from isthmus.images.references import parse_reference
-from isthmus.resources.expressions import parse_expression, unordered
 from isthmus.resources.kinds import EXPERIMENT, JOB, Kind
+from isthmus.resources.work.expressions import parse_expression, unordered
 
 Object = Mapping[str, Any]
 

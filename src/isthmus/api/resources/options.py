@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 
 from isthmus.errors import Cause, Invalid
+from isthmus.resources.frame.selectors import EVERYTHING, Selector, parse_fields, parse_labels
 from isthmus.resources.kinds import KINDS
-from isthmus.resources.selectors import EVERYTHING, Selector, parse_fields, parse_labels
 from isthmus.store.base import Propagation
 
 from .namespaces import NAMESPACE

@@ -13,7 +13,7 @@ import orjson
 
 from isthmus.api.context import RequestLimits
 from isthmus.errors import Cause, Invalid, TooLarge
-from isthmus.resources.arrays import expand_indices
+from isthmus.resources.work.arrays import expand_indices
 
 SLACK = 4096
 """Bytes by which an object beyond the limit may still grow in one change: it must be possible to cancel it."""

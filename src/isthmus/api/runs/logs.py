@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from isthmus.api.streams import EVENT_STREAM, KEEP_ALIVE, KEEP_ALIVE_SECONDS, StreamedAnswer, TextPieces, event
 from isthmus.engines.base import Stream as Output
 from isthmus.errors import Invalid, IsthmusError, NotFound, Unavailable
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job
-from isthmus.resources.states import JobPhase
 from isthmus.store.base import Record
 
 from .finding import find_run, kinds_with_runs, run_route

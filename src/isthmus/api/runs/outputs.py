@@ -13,7 +13,7 @@ from isthmus.api.responses import json_response
 from isthmus.api.streams import StreamedAnswer
 from isthmus.errors import Cause, Invalid, NotFound
 from isthmus.resources.jobs import Job
-from isthmus.resources.trees import Tree, TreeFile
+from isthmus.resources.work.trees import Tree, TreeFile
 from isthmus.storage.packs import archive
 
 from .finding import find_run, kinds_with_runs, run_route

@@ -17,10 +17,10 @@ from isthmus.api.requests import caller_of, read_body, require
 from isthmus.api.resources.admission import prepare_new
 from isthmus.api.responses import json_response
 from isthmus.errors import Cause, Invalid, Unavailable
+from isthmus.resources.frame.meta import Model, Name, Time
+from isthmus.resources.frame.validation import parse
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB
-from isthmus.resources.meta import Model, Name, Time
-from isthmus.resources.validation import parse
 from isthmus.store.base import Key
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from isthmus.api.responses import error_response, status_of
 from isthmus.engines.base import Execution, PortStream, Stream, TerminalSize
 from isthmus.errors import EngineRefused, Invalid, IsthmusError, NotFound, Unavailable, invalid_field
 from isthmus.identity.callers import Caller, at_least
+from isthmus.resources.frame.roles import Role
 from isthmus.resources.jobs import MAX_WORDS, Job
 from isthmus.resources.kinds import JOB
-from isthmus.resources.roles import Role
 from isthmus.store.base import Key
 
 if TYPE_CHECKING:

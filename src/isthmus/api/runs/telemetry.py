@@ -20,10 +20,10 @@ from isthmus.api.requests import caller_of, require
 from isthmus.api.streams import EVENT_STREAM, KEEP_ALIVE, KEEP_ALIVE_SECONDS, StreamedAnswer, event
 from isthmus.errors import Invalid, IsthmusError, NotFound, Unavailable
 from isthmus.resources.experiments import EXPERIMENT_LABEL
+from isthmus.resources.frame.selectors import EVERYTHING, parse_fields
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job
 from isthmus.resources.kinds import JOB
-from isthmus.resources.selectors import EVERYTHING, parse_fields
-from isthmus.resources.states import JobPhase
 from isthmus.store.base import Query, Record
 from isthmus.telemetry.exporting import Labelled, influx, prometheus
 from isthmus.telemetry.journals import POWER, UNITS

@@ -19,7 +19,7 @@ from isthmus.api.streams import StreamedAnswer
 from isthmus.engines.base import FilePart, WorkFile
 from isthmus.errors import Conflict, EngineRefused, Invalid, NotFound, TooLarge, Unavailable
 from isthmus.resources.jobs import Job
-from isthmus.resources.trees import check_path
+from isthmus.resources.work.trees import check_path
 
 from .finding import find_run, kinds_with_runs, run_route
 from .log_queries import MAX_OFFSET, number_in

@@ -140,7 +140,7 @@ def _files() -> dict[str, Any] | None:
     from isthmus.client.config import cache_home
     from isthmus.client.folders import FolderLimits, is_everything, read_folder
     from isthmus.client.sync import HERE
-    from isthmus.resources.trees import Tree, digest_of
+    from isthmus.resources.work.trees import Tree, digest_of
 
     if is_everything(HERE):
         return None

@@ -12,7 +12,7 @@ from isthmus.console.charts import SIZES, bars_of, cell_name, lacks, measures_of
 from isthmus.console.index import ExperimentRow
 from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to
-from isthmus.resources.states import ExperimentPhase
+from isthmus.resources.frame.states import ExperimentPhase
 
 from .jobs import PAGE, cursor_of
 

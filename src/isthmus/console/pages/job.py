@@ -17,8 +17,8 @@ from isthmus.console.index import what_runs
 from isthmus.console.rendering import HEADERS, render
 from isthmus.console.visits import BASE, Visit, back_to
 from isthmus.errors import NotFound
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import ARRAY_LABEL
-from isthmus.resources.states import JobPhase
 
 from .streams import Forwarded
 

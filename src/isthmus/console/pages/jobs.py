@@ -18,7 +18,7 @@ from isthmus.console.rendering import render
 from isthmus.console.visits import BASE, Visit, back_to, local_path
 from isthmus.console.work import SORTED, SORTS, STATES, AnyRow, RowPage, counts, in_order, newest
 from isthmus.errors import Conflict, Invalid, NotFound
-from isthmus.resources.selectors import EVERYTHING, parse_labels
+from isthmus.resources.frame.selectors import EVERYTHING, parse_labels
 
 PAGE = 50
 UNFOLDED = 100

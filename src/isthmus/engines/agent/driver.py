@@ -39,7 +39,7 @@ from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailabl
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import AgentContact, ProposedClass
-from isthmus.resources.trees import TreeFile, check_path
+from isthmus.resources.work.trees import TreeFile, check_path
 
 from .boards import parse_boards, propose
 from .contacts import Contact, ago, is_lost, link_of

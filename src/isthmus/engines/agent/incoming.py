@@ -28,7 +28,7 @@ from typing import Any
 from isthmus.engines.base import FileSink
 from isthmus.engines.collecting import remove_tree
 from isthmus.errors import SiteUnavailable, TooLarge
-from isthmus.resources.trees import check_link, check_path
+from isthmus.resources.work.trees import check_link, check_path
 
 from .frames import ProtocolViolation, document
 from .linking import AgentCall, encode_body

@@ -29,7 +29,7 @@ from isthmus.engines.base import (
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.sites import Capacity, SiteNode
-from isthmus.resources.trees import TreeFile
+from isthmus.resources.work.trees import TreeFile
 
 PROTOCOL = 1
 """Grows when the two sides would no longer understand each other."""

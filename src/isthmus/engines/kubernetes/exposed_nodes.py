@@ -15,7 +15,7 @@ from typing import Any
 
 from isthmus._kit.quantities import parse_bytes
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.meta import LABEL_VALUE_PATTERN, NAME_PATTERN
+from isthmus.resources.frame.meta import LABEL_VALUE_PATTERN, NAME_PATTERN
 from isthmus.resources.sites import SiteNode
 
 from .pods import MANAGED, SITE

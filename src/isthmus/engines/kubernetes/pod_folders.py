@@ -12,7 +12,7 @@ from isthmus.engines.base import FilePart, FolderListing
 from isthmus.engines.browsing import listing, no_such_file, work_file
 from isthmus.errors import EngineRefused
 from isthmus.kubernetes.client import KubernetesClient
-from isthmus.resources.trees import check_path
+from isthmus.resources.work.trees import check_path
 
 from . import parsing, pods, wrapping
 from .executing import execute

@@ -22,7 +22,7 @@ from isthmus.engines.base import FileSink, FileSource
 from isthmus.engines.collecting import matching
 from isthmus.errors import EngineRefused, SiteUnavailable
 from isthmus.kubernetes.client import KubernetesClient
-from isthmus.resources.trees import check_link
+from isthmus.resources.work.trees import check_link
 
 from . import pods, wrapping
 from .executing import execute

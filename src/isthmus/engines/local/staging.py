@@ -26,7 +26,7 @@ from isthmus._kit.crashpoints import step
 from isthmus.engines.base import FileSource, Stream
 from isthmus.engines.collecting import remove_tree
 from isthmus.errors import EngineRefused, Superseded
-from isthmus.resources.trees import TreeFile, check_link, check_path
+from isthmus.resources.work.trees import TreeFile, check_link, check_path
 
 from .isolation import AccountIdentity
 from .layout import Layout, RunFolder, reserve_record

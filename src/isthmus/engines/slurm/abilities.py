@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isthmus.engines.base import Capabilities
-from isthmus.resources.engine_options import SlurmOptions
+from isthmus.resources.work.engine_options import SlurmOptions
 
 WITHOUT_IMAGES = Capabilities(
     queues=True, multi_node=True, hold=True, dependencies=True, samples=True, corrects=True, log_files=True,

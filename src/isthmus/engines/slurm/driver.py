@@ -54,7 +54,7 @@ from isthmus.engines.slurm.transports.routing import BestWays
 from isthmus.errors import EngineRefused, IsthmusError, NotFound, SiteUnavailable, Superseded
 from isthmus.metrics import count_task_failure
 from isthmus.resources.deviceclasses import DeviceClass
-from isthmus.resources.engine_options import SlurmOptions
+from isthmus.resources.work.engine_options import SlurmOptions
 
 from .abilities import WITH_IMAGES, WITHOUT_IMAGES
 from .facts import SlurmJob, SlurmNode, SlurmPartition

@@ -6,9 +6,9 @@ A note is a Lease (docs/design/0007) with the number and the hash of the last en
 from __future__ import annotations
 
 from isthmus.errors import NotFound
+from isthmus.resources.frame.meta import ObjectMeta
 from isthmus.resources.kinds import LEASE
 from isthmus.resources.leases import Lease
-from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.tenants import SYSTEM_NAMESPACE
 from isthmus.store.base import Key, Query, Record, Store
 from isthmus.store.moving import AUDIT_LOGS

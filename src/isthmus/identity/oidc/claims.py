@@ -8,8 +8,8 @@ from typing import Any
 
 from isthmus.errors import Unauthenticated
 from isthmus.identity.callers import RANKS
+from isthmus.resources.frame.roles import Role
 from isthmus.resources.identityproviders import EMAIL, IdentityProvider
-from isthmus.resources.roles import Role
 
 _LONGEST_NAME = 253
 _MOST_VALUES = 1000

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.resources.comparisons import LARGEST, CellResult, CellState, RunCounts, Spread
 from isthmus.resources.experiments import (
     CELL_LABEL,
     POINT_ANNOTATION,
@@ -24,8 +23,9 @@ from isthmus.resources.experiments import (
     Goal,
     ValueCheck,
 )
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import run_id_of
-from isthmus.resources.states import JobPhase
+from isthmus.resources.work.comparisons import LARGEST, CellResult, CellState, RunCounts, Spread
 
 from .plans import Cell, Point
 

@@ -24,7 +24,6 @@ from isthmus.reconcilers.placement.surveying import tariff_of
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.typed import Typed
 from isthmus.reconcilers.writing import Writer
-from isthmus.resources.comparisons import CellResult
 from isthmus.resources.deviceclasses import DeviceClass
 from isthmus.resources.experiments import (
     PRUNED_ANNOTATION,
@@ -33,10 +32,11 @@ from isthmus.resources.experiments import (
     SearchMethod,
     run_name,
 )
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Intent, Job
 from isthmus.resources.kinds import DEVICE_CLASS, EXPERIMENT, JOB, SITE
 from isthmus.resources.sites import Site
-from isthmus.resources.states import JobPhase
+from isthmus.resources.work.comparisons import CellResult
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Observes, Reconciler, Watches, both, exists, spec_changed
 from isthmus.runtime.informers import Informer

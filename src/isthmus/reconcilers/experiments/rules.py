@@ -8,11 +8,11 @@ from datetime import datetime
 
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import parse_duration
-from isthmus.resources.comparisons import CellResult, CellState, RunCounts
 from isthmus.resources.experiments import Experiment, ExperimentSpec, ExperimentStatus
+from isthmus.resources.frame.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.frame.states import EXPERIMENT_TRANSITIONS, ExperimentPhase, check_transition
 from isthmus.resources.jobs import Intent
-from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.states import EXPERIMENT_TRANSITIONS, ExperimentPhase, check_transition
+from isthmus.resources.work.comparisons import CellResult, CellState, RunCounts
 
 from . import comparing
 

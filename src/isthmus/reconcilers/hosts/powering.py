@@ -12,9 +12,9 @@ from typing import NamedTuple
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import parse_duration
 from isthmus.hosts.base import HostSeen
+from isthmus.resources.frame.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.frame.states import HostPhase
 from isthmus.resources.hosts import Host, HostPower, HostStatus, PowerRequest, Reset
-from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.states import HostPhase
 
 AGAIN_SECONDS = 120.0
 """After this long without a change a BMC is asked again."""

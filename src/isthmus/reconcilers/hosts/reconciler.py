@@ -10,9 +10,9 @@ from isthmus._kit.durations import parse_duration
 from isthmus.errors import HostRefused, HostUnavailable, Misconfigured
 from isthmus.hosts.base import HostDriver
 from isthmus.reconcilers.writing import Writer
+from isthmus.resources.frame.states import HOST_TRANSITIONS, HostPhase, check_transition
 from isthmus.resources.hosts import Host, HostStatus, RedfishHost
 from isthmus.resources.kinds import HOST
-from isthmus.resources.states import HOST_TRANSITIONS, HostPhase, check_transition
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Reconciler, Watches, spec_changed
 from isthmus.runtime.informers import Informer

@@ -12,12 +12,12 @@ from isthmus.engines.base import PortEngine
 from isthmus.errors import AlreadyExists, Conflict, EngineRefused, Invalid, NotFound, Unavailable
 from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.reconcilers.writing import Writer
+from isthmus.resources.frame.states import InstancePhase, JobPhase
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.instances import Instance, InstanceStatus
 from isthmus.resources.jobs import Intent, Job
 from isthmus.resources.kinds import INSTANCE, JOB, TEMPLATE
-from isthmus.resources.states import InstancePhase, JobPhase
 from isthmus.resources.templates import Template
-from isthmus.resources.validation import validate
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Reconciler, Watches, exists
 from isthmus.runtime.informers import Informer

@@ -13,9 +13,9 @@ from typing import Any
 
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
+from isthmus.resources.frame.states import INSTANCE_TRANSITIONS, InstancePhase, JobPhase, check_transition
 from isthmus.resources.instances import Instance, InstanceIntent, InstanceStatus
 from isthmus.resources.jobs import Job, JobStatus
-from isthmus.resources.states import INSTANCE_TRANSITIONS, InstancePhase, JobPhase, check_transition
 from isthmus.resources.templates import Template
 
 MOST_FAILURES = 5

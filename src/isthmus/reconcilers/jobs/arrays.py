@@ -14,6 +14,7 @@ from isthmus._kit.clock import timestamp
 from isthmus.errors import AlreadyExists, Conflict, Unavailable
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.writing import Writer
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import (
     ARRAY_LABEL,
     IMAGE_RESOLVED,
@@ -24,7 +25,6 @@ from isthmus.resources.jobs import (
     JobStatus,
 )
 from isthmus.resources.kinds import JOB
-from isthmus.resources.states import JobPhase
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key, Record

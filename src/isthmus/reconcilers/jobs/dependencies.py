@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Dependency, DependencyCondition, Job, ResolvedDependency
-from isthmus.resources.states import JobPhase
 
 
 @dataclass(frozen=True, slots=True)

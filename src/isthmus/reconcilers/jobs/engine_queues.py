@@ -16,9 +16,9 @@ from isthmus._kit.quantities import format_bytes
 from isthmus.engines.base import After, Engine, HoldingEngine, Observation, RunState, StagingEngine
 from isthmus.errors import Conflict, NotFound
 from isthmus.reconcilers.sites.registry import EngineRegistry
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Intent, Job, run_id_of
 from isthmus.resources.kinds import JOB
-from isthmus.resources.states import JobPhase
 from isthmus.runtime.informers import Informer
 from isthmus.store.base import Key
 

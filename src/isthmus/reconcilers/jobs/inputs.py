@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
+from isthmus.resources.frame.validation import parse
 from isthmus.resources.jobs import Job, JobSpec, ResolvedDependency
 from isthmus.resources.kinds import JOB
-from isthmus.resources.trees import Tree, TreeFile
-from isthmus.resources.validation import parse
+from isthmus.resources.work.trees import Tree, TreeFile
 from isthmus.runtime.informers import Informer
 from isthmus.storage.base import Blobs
 from isthmus.storage.trees import TreeSource

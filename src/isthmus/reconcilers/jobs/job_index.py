@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 
 from isthmus.images.references import is_file
+from isthmus.resources.frame.meta import ObjectMeta
+from isthmus.resources.frame.states import TERMINAL, JobPhase
 from isthmus.resources.jobs import ARRAY_LABEL, IMAGE_RESOLVED, Intent, Job, JobSpec, JobStatus
 from isthmus.resources.kinds import JOB
-from isthmus.resources.meta import ObjectMeta
-from isthmus.resources.plans import DeviceChosen
-from isthmus.resources.states import TERMINAL, JobPhase
+from isthmus.resources.work.plans import DeviceChosen
 from isthmus.scheduling.demands import Demand, demand_of
 from isthmus.scheduling.ledger import Ledger, Occupying, Waiting
 from isthmus.store.base import Key, Record

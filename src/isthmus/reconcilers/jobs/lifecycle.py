@@ -11,10 +11,10 @@ from typing import Any
 from isthmus._kit.clock import parse_timestamp, timestamp
 from isthmus._kit.durations import format_duration, parse_duration
 from isthmus.engines.base import EndReason, Observation, RunState, RunUsage
+from isthmus.resources.frame.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.frame.states import JOB_TRANSITIONS, JobPhase, check_transition
 from isthmus.resources.jobs import IMAGE_RESOLVED, Intent, Job, JobStatus, Outputs, StartRange, Try, Usage
-from isthmus.resources.meta import Condition, ConditionStatus, set_condition
-from isthmus.resources.plans import DeviceChosen, PlanStatus, Preemption
-from isthmus.resources.states import JOB_TRANSITIONS, JobPhase, check_transition
+from isthmus.resources.work.plans import DeviceChosen, PlanStatus, Preemption
 
 MOST_STOPS = 32
 """How many times a restartable job goes on after it was stopped; then it counts as failed."""

@@ -18,7 +18,7 @@ from isthmus.engines.base import FileSink, LogReader, Stream
 from isthmus.engines.batch_scripts import NAME, expand, filled, number_of, parts
 from isthmus.errors import IsthmusError
 from isthmus.resources.jobs import INDEX_LABEL, Job
-from isthmus.resources.trees import check_path
+from isthmus.resources.work.trees import check_path
 
 from .runs import array_number, log_files_of
 

@@ -30,9 +30,9 @@ from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.reconcilers.typed import Typed
 from isthmus.reconcilers.usage_keeping import UsageKeeper
 from isthmus.reconcilers.writing import Writer
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import RUN_FINALIZER, Intent, Job, JobStatus, Outputs
 from isthmus.resources.kinds import JOB, SITE, TENANT
-from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Observes, Reconciler

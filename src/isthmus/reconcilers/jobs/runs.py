@@ -11,9 +11,9 @@ from isthmus.errors import Invalid
 from isthmus.images.logins import RegistryLogin
 from isthmus.images.manifests import is_digest
 from isthmus.images.references import RegistryReference, parse_reference
-from isthmus.resources.arrays import expand_indices
 from isthmus.resources.jobs import INDEX_LABEL, Array, Job, JobSpec, Streams
 from isthmus.resources.tenants import Tenant
+from isthmus.resources.work.arrays import expand_indices
 
 expanded = lru_cache(maxsize=8)(expand_indices)
 

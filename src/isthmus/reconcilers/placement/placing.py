@@ -26,12 +26,12 @@ from isthmus.reconcilers.sites.registry import EngineRegistry
 from isthmus.reconcilers.typed import Typed
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import RUN_FINALIZER, Job, JobStatus
 from isthmus.resources.kinds import DEVICE_CLASS, JOB, SITE, TENANT
-from isthmus.resources.plans import PlanStatus
 from isthmus.resources.sites import Site
-from isthmus.resources.states import JobPhase
 from isthmus.resources.tenants import Tenant, full_storage
+from isthmus.resources.work.plans import PlanStatus
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from isthmus._kit.clock import parse_timestamp, utcnow
 from isthmus._kit.reasons import NO_SITE, read_reasons
 from isthmus.reconcilers.jobs.job_index import JobIndex
-from isthmus.resources.plans import DeviceChosen, PlanOption, PlanStatus
+from isthmus.resources.work.plans import DeviceChosen, PlanOption, PlanStatus
 from isthmus.scheduling.demands import Demand, Room
 from isthmus.scheduling.placement import Assignment, Budgets, Plan, Verdict, plan, to_hold, why_waiting
 from isthmus.scheduling.planning.explaining import no_plan, plan_status

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import AlreadyExists, Conflict, Invalid, IsthmusError, NotFound
+from isthmus.resources.frame.meta import ObjectMeta
+from isthmus.resources.frame.states import JobPhase
 from isthmus.resources.jobs import Job, JobStatus
 from isthmus.resources.kinds import PROFILE, TENANT
-from isthmus.resources.meta import ObjectMeta
 from isthmus.resources.profiles import POINTS_KEPT, RUNS_KEPT, Profile, ProfilePoint, ProfileSpec
-from isthmus.resources.states import JobPhase
 from isthmus.runtime.declaring import Background, Observes
 from isthmus.runtime.informers import Informer
 from isthmus.runtime.leading import Leadership

@@ -16,11 +16,11 @@ from isthmus._kit.durations import parse_duration
 from isthmus.engines.base import Capabilities
 from isthmus.reconcilers.jobs.job_index import JobIndex
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.frame.states import SitePhase
 from isthmus.resources.jobs import Job, JobSpec
-from isthmus.resources.plans import LATE_COST_PER_HOUR, Saving
 from isthmus.resources.sites import Capacity, Site
-from isthmus.resources.states import SitePhase
 from isthmus.resources.tenants import TenantSpec
+from isthmus.resources.work.plans import LATE_COST_PER_HOUR, Saving
 from isthmus.scheduling.demands import Room, Tariff
 from isthmus.scheduling.ledger import Occupying
 from isthmus.scheduling.placement import SiteView

@@ -20,10 +20,10 @@ from isthmus.errors import Conflict, IsthmusError, Misconfigured
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.frame.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.frame.states import SitePhase
 from isthmus.resources.kinds import DEVICE_CLASS, SITE
-from isthmus.resources.meta import Condition, ConditionStatus, set_condition
 from isthmus.resources.sites import ExposedIn, KubernetesSite, Site, SiteStatus
-from isthmus.resources.states import SitePhase
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Reconciler, Watches, either, every, spec_changed, status_changed
 from isthmus.runtime.informers import Informer

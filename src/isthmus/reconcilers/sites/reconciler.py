@@ -25,11 +25,11 @@ from isthmus.reconcilers.jobs.job_index import JobIndex
 from isthmus.reconcilers.recording import Recorder
 from isthmus.reconcilers.writing import Writer
 from isthmus.resources.deviceclasses import DeviceClass
+from isthmus.resources.frame.meta import Condition, ConditionStatus, set_condition
+from isthmus.resources.frame.states import SITE_TRANSITIONS, SitePhase, check_transition
 from isthmus.resources.jobs import uid_of_run
 from isthmus.resources.kinds import DEVICE_CLASS, SITE
-from isthmus.resources.meta import Condition, ConditionStatus, set_condition
 from isthmus.resources.sites import AgentContact, Site, SiteSpec, SiteStatus
-from isthmus.resources.states import SITE_TRANSITIONS, SitePhase, check_transition
 from isthmus.runtime.controllers import DONE, Result
 from isthmus.runtime.declaring import Reconciler, Watches, every, spec_changed
 from isthmus.runtime.informers import Informer

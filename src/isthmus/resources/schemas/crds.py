@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from isthmus.resources.kinds import KINDS, Column, Kind
-from isthmus.resources.paths import ITEMS, VALUES, steps_of
+from isthmus.resources.work.paths import ITEMS, VALUES, steps_of
 
 from .crd_rules import SchemaRule
 from .documents import GROUP_VERSION_KIND, Schema, structural_schema

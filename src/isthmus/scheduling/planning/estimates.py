@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import log2
 from statistics import median
 
-from isthmus.resources.plans import ProfileSource
+from isthmus.resources.work.plans import ProfileSource
 
 from .workloads import Key
 

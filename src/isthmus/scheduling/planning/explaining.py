@@ -8,7 +8,7 @@ from math import inf
 
 from isthmus._kit.clock import timestamp
 from isthmus._kit.durations import format_duration
-from isthmus.resources.plans import MAX_ALTERNATIVES, PlanOption, PlanStatus, ProfileSource, Saving
+from isthmus.resources.work.plans import MAX_ALTERNATIVES, PlanOption, PlanStatus, ProfileSource, Saving
 
 from .planning import Bid, Seat, Task
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from isthmus.resources.plans import Saving
+from isthmus.resources.work.plans import Saving
 from isthmus.scheduling.deadlines.models import CostObjective
 from isthmus.scheduling.demands import Room
 

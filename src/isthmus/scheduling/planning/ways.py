@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isthmus.resources.jobs import JobSpec
-from isthmus.resources.plans import DeviceChosen, ProfileSource
 from isthmus.resources.tenants import TenantSpec
+from isthmus.resources.work.plans import DeviceChosen, ProfileSource
 from isthmus.scheduling.demands import Demand, Room, demand_of
 from isthmus.scheduling.placement import SiteView, unsuitable
 

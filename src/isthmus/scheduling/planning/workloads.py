@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from isthmus.resources.jobs import JobSpec
-from isthmus.resources.plans import DeviceChosen
+from isthmus.resources.work.plans import DeviceChosen
 
 Key = tuple[str, int]
 """A device class and how many of it, over all tasks. `cpus` stands for work on cpus alone."""

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 
 from isthmus._kit.clock import parse_timestamp
+from isthmus.resources.frame.meta import GROUP
+from isthmus.resources.frame.selectors import Requirement, Selector
 from isthmus.resources.kinds import EVENT, LEASE, Kind
-from isthmus.resources.meta import GROUP
 from isthmus.resources.schemas.crds import MANAGED_BY
 from isthmus.resources.schemas.documents import Schema, structural_schema
-from isthmus.resources.selectors import Requirement, Selector
 from isthmus.store.base import Key, Object, Query, Record
 
 _DROPPED = ("managedFields", "selfLink", "deletionGracePeriodSeconds")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from isthmus.engines.base import Account, Engine, LogReader, Observation, ReadingEngine, Run, RunState, Stream
-from isthmus.resources.trees import TreeFile, digest_of
+from isthmus.resources.work.trees import TreeFile, digest_of
 
 PATIENCE = 90.0
 

@@ -15,8 +15,8 @@ from isthmus.engines.base import Run
 from isthmus.engines.batch_scripts import NAME
 from isthmus.engines.slurm.facts import MARK
 from isthmus.errors import EngineRefused
-from isthmus.resources.engine_options import SlurmOptions
 from isthmus.resources.jobs import DependencyCondition
+from isthmus.resources.work.engine_options import SlurmOptions
 
 _MIB = 2**20
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._+@:, -]+")

@@ -10,7 +10,7 @@ from isthmus.engines.base import Run
 from isthmus.engines.slurm.batch.submissions import node_counts
 from isthmus.engines.slurm.facts import SlurmNode, SlurmPartition
 from isthmus.errors import EngineRefused
-from isthmus.resources.engine_options import SlurmOptions
+from isthmus.resources.work.engine_options import SlurmOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from isthmus.engines.slurm.settings import SlurmSettings
 from isthmus.errors import IsthmusError, SiteUnavailable
 from isthmus.images.runtimes import RUNTIMES, probing
 from isthmus.images.runtimes.probing import NodeProbe
-from isthmus.resources.engine_options import SlurmOptions
+from isthmus.resources.work.engine_options import SlurmOptions
 
 PROBE_JOB = "isthmus-images"
 _KNOWN_SECONDS = 24 * 3600.0

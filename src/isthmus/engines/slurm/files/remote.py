@@ -29,7 +29,7 @@ from isthmus.engines.slurm.transports.commands import Done
 from isthmus.engines.slurm.transports.shells import function
 from isthmus.engines.slurm.transports.ssh import SshConnections
 from isthmus.errors import SiteUnavailable
-from isthmus.resources.trees import check_link, check_path
+from isthmus.resources.work.trees import check_link, check_path
 
 from .base import LOGS, MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .remote_browsing import list_remote, read_remote

@@ -12,7 +12,7 @@ from typing import Any
 from isthmus.engines.base import FilePart, FolderListing, WorkFile
 from isthmus.engines.browsing import listing, no_such_file, work_file
 from isthmus.engines.collecting import MAX_DEPTH
-from isthmus.resources.trees import check_path
+from isthmus.resources.work.trees import check_path
 
 
 async def list_remote(sftp: Any, work: str, most: int) -> FolderListing:

@@ -31,7 +31,7 @@ from isthmus.engines.browsing import list_folder, read_part
 from isthmus.engines.collecting import collect, remove_tree
 from isthmus.engines.slurm.transports.command_line import account
 from isthmus.errors import SiteUnavailable
-from isthmus.resources.trees import check_link, check_path
+from isthmus.resources.work.trees import check_link, check_path
 
 from .base import LOGS, MOST_NEWS, WORKED_WITH, LaunchFile, LogFile
 from .trips import Trips

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.resources.expressions import (
+from isthmus.resources.work.expressions import (
     Compare,
     Either,
     Every,

@@ -13,8 +13,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from isthmus.resources.kinds import KINDS, Kind
+
 from .fields import ADMIN_ONLY
-from .kinds import KINDS, Kind
 
 Path = tuple[str, ...]
 _TEXTS: tuple[Path, ...] = (("metadata", "annotations"), ("status", "conditions", "*", "message"))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from isthmus.errors import Invalid
-from isthmus.resources.changing import check_change
+from isthmus.resources.frame.changing import check_change
+from isthmus.resources.frame.states import JobPhase
+from isthmus.resources.frame.validation import validate
 from isthmus.resources.kinds import EXPERIMENT, JOB
-from isthmus.resources.states import JobPhase
-from isthmus.resources.validation import validate
 
 
 def job(phase: str, **spec: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from isthmus.resources.trees import Tree, TreeFile, check_link, digest_of
+from isthmus.resources.work.trees import Tree, TreeFile, check_link, digest_of
 
 D = digest_of(b"x")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
-from .meta import Model
+from isthmus.resources.frame.meta import Model
 
 MOST_REQUIREMENTS = 1000
 _MOST_LETTERS = 65_536

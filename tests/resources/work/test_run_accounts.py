@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.resources.run_accounts import Amounts, UsageAccount, accounts_of, key_by
 from isthmus.resources.usage_records import UsageRecordSpec, accounts_in, with_runs
+from isthmus.resources.work.run_accounts import Amounts, UsageAccount, accounts_of, key_by
 
 NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.errors import Invalid
-from isthmus.resources.selectors import parse_fields, parse_labels
+from isthmus.resources.frame.selectors import parse_fields, parse_labels
 
 LABELS = {"app": "web", "tier": "front", "isthmus.dev/array": "x"}
 

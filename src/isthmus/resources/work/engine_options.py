@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from .meta import Model
+from isthmus.resources.frame.meta import Model
 
 SlurmWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:-]{1,128}$")]
 SlurmList = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+@:,\[\]-]+$", max_length=1024)]

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from isthmus._kit.durations import parse_duration
-
-from .fields import Duration, check_pattern
-from .meta import Model, ShortName, Time
+from isthmus.resources.frame.fields import Duration, check_pattern
+from isthmus.resources.frame.meta import Model, ShortName, Time
 
 LATE_COST_PER_HOUR = 36.0
 """What an hour late costs if the job does not say: a cent per second, as much as a dozen large accelerators."""

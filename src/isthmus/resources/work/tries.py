@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .meta import Model, Time
+from isthmus.resources.frame.meta import Model, Time
+
 from .plans import DeviceChosen
 
 

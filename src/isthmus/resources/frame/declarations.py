@@ -17,9 +17,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from isthmus.resources.schemas.crd_rules import SchemaRule
+
 from .meta import GROUP, VERSION
 from .roles import NOTHING, READ, WRITE, Role
-from .schemas.crd_rules import SchemaRule
 
 
 @dataclass(frozen=True, slots=True)

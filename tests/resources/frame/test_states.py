@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.resources import states
+from isthmus.resources.frame import states
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from isthmus._kit.clock import parse_timestamp
 from isthmus._kit.quantities import parse_cpus
-
-from .jobs import run_id_of
+from isthmus.resources.jobs import run_id_of
 
 PROJECT_LABEL = "isthmus.dev/project"
 NO_DEVICE = "cpu"

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from isthmus.errors import Cause, Invalid
+from isthmus.resources.kinds import Kind
 
 from . import wording
-from .kinds import Kind
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from .meta import Model
+from isthmus.resources.frame.meta import Model
 
 LARGEST = 1e300
 """What is reported beyond does not count: sums and differences of such numbers are numbers too."""

@@ -15,11 +15,10 @@ from itertools import pairwise
 from pydantic import Field, field_validator, model_validator
 
 from isthmus._kit.links import escaping
-
-from .fields import MAX_PATH
-from .fields import check_path as check_path
-from .jobs import Digest
-from .meta import Model
+from isthmus.resources.frame.fields import MAX_PATH
+from isthmus.resources.frame.fields import check_path as check_path
+from isthmus.resources.frame.meta import Model
+from isthmus.resources.jobs import Digest
 
 MAX_FILES = 200_000
 
